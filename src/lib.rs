@@ -1,0 +1,8 @@
+//! `distlock` runs a command on one host of many at a time.
+//!
+//! The library behind the binary. ARCHITECTURE.md has the picture; README.md says what it is for.
+
+pub mod clock;
+pub mod config;
+pub mod model;
+pub mod store;
