@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{LockKey, Ttl};
+use crate::model::{Leftovers, LockKey, OnLost, Ttl, Wait};
 use crate::store::{Access, ServerUrl};
 
 /// How to reach the lock servers.
@@ -61,37 +61,6 @@ pub struct RunSettings {
     pub report: Option<PathBuf>,
     /// How much is said.
     pub logging: Logging,
-}
-
-/// How long to contend for a lock that another holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Give up at once.
-    No,
-    /// For so long.
-    For(Duration),
-    /// For ever.
-    Forever,
-}
-
-/// What to do when the lease is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnLost {
-    /// Stop the command.
-    Stop,
-    /// Warn and let it go on.
-    Warn,
-}
-
-/// What to do with descendants that still run when the command has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leftovers {
-    /// Wait for those in the session with the lock held.
-    Wait,
-    /// End all of them, then release.
-    Kill,
-    /// Release at once.
-    Ignore,
 }
 
 /// The form and the amount of our lines on stderr.

@@ -2,7 +2,11 @@
 //!
 //! The library behind the binary. ARCHITECTURE.md has the picture; README.md says what it is for.
 
+pub mod backoff;
 pub mod clock;
 pub mod config;
+pub mod contest;
+pub mod lease;
 pub mod model;
+pub mod release;
 pub mod store;

@@ -6,6 +6,7 @@ mod claim;
 mod holder;
 mod name;
 mod outcome;
+mod policy;
 mod token;
 mod ttl;
 
@@ -13,5 +14,6 @@ pub use claim::{Claim, Hold};
 pub use holder::{Condition, Holder, Holding, Record, TimeLeft, escape};
 pub use name::{LockKey, LockName, NameError, RawKey};
 pub use outcome::{CommandEnd, Outcome, code};
+pub use policy::{Leftovers, OnLost, Wait};
 pub use token::{FencingToken, HolderId, Token};
 pub use ttl::{DurationError, MAX_TTL, MIN_TTL, Ttl, parse_duration};

@@ -1,0 +1,80 @@
+//! How long to pause before the next attempt. Pure: the random number is passed in.
+
+use std::time::Duration;
+
+/// A random number in `[0, 1)`, passed in so that the machines stay pure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Jitter(u32);
+
+impl Jitter {
+    /// From any 32 random bits.
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    /// The share `[0, 1)` of `whole`.
+    pub fn of(self, whole: Duration) -> Duration {
+        whole.mul_f64(f64::from(self.0) / (f64::from(u32::MAX) + 1.0))
+    }
+}
+
+/// Full jitter over an exponentially growing window: `rand(0, min(base·2ⁿ, cap))`.
+/// (M. Brooker, "Exponential Backoff And Jitter", 2015.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Backoff {
+    base: Duration,
+    cap: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    /// A window that starts at `base` and grows to `cap`.
+    pub const fn new(base: Duration, cap: Duration) -> Self {
+        Self {
+            base,
+            cap,
+            failures: 0,
+        }
+    }
+
+    /// The pause before the next attempt.
+    pub fn next(&mut self, jitter: Jitter) -> Duration {
+        let window = self
+            .base
+            .saturating_mul(1 << self.failures.min(20))
+            .min(self.cap);
+        self.failures = self.failures.saturating_add(1).min(21);
+        jitter.of(window)
+    }
+
+    /// An attempt was answered: start anew.
+    pub fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Whether an attempt has failed since the last answer.
+    pub fn has_failed(&self) -> bool {
+        self.failures > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pauses_never_exceed_the_window_or_the_cap(bits: u32, failures in 0_usize..40) {
+            let (base, cap) = (Duration::from_millis(50), Duration::from_secs(1));
+            let mut backoff = Backoff::new(base, cap);
+            for n in 0..failures {
+                let pause = backoff.next(Jitter::from_bits(bits));
+                prop_assert!(pause <= cap);
+                prop_assert!(pause <= base.saturating_mul(1 << n.min(20)));
+            }
+            backoff.reset();
+            prop_assert!(backoff.next(Jitter::from_bits(bits)) <= base);
+        }
+    }
+}

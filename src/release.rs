@@ -1,0 +1,177 @@
+//! The release loop: repeated until the release is certain, with a proof of its end. Pure.
+//!
+//! It serves the session, whose command has ended, and the contest, which gives up while an
+//! acquire is unanswered.
+
+use std::time::Duration;
+
+use crate::backoff::{Backoff, Jitter};
+use crate::clock::Boot;
+use crate::store::ErrorKind;
+
+/// What the loop wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Next {
+    /// One attempt, bounded by this.
+    Attempt(Duration),
+    /// Nothing until this instant.
+    Pause(Boot),
+    /// It is over: the lock is not ours any more for certain.
+    Done {
+        /// A server confirmed it; otherwise the lease has provably ended.
+        confirmed: bool,
+    },
+}
+
+/// What an attempt brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// A verified primary said that the lock is not ours (any more).
+    Definite,
+    /// No answer that counts.
+    Failed(ErrorKind),
+}
+
+/// A release that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReleaseLoop {
+    /// An unanswered acquire or renewal can take effect until then: an answer to a request
+    /// sent before it proves nothing.
+    doubt_until: Option<Boot>,
+    /// Nothing of ours can exist on the server after this instant. `None`: no TTL, no proof.
+    gone_by: Option<Boot>,
+    attempt: Duration,
+    began: Boot,
+    asked: Option<Boot>,
+    resume_at: Boot,
+    backoff: Backoff,
+    done: Option<bool>,
+}
+
+impl ReleaseLoop {
+    /// A loop that begins at `now`. `attempt` bounds each attempt.
+    pub fn new(
+        now: Boot,
+        doubt_until: Option<Boot>,
+        gone_by: Option<Boot>,
+        attempt: Duration,
+    ) -> Self {
+        Self {
+            doubt_until,
+            gone_by,
+            attempt,
+            began: now,
+            asked: None,
+            resume_at: now,
+            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
+            done: None,
+        }
+    }
+
+    /// When it began.
+    pub fn began(&self) -> Boot {
+        self.began
+    }
+
+    /// When the lock is free by itself at the latest.
+    pub fn gone_by(&self) -> Option<Boot> {
+        self.gone_by
+    }
+
+    /// What to do now. An attempt that was asked for counts as under way until it is answered.
+    pub fn next(&mut self, now: Boot) -> Next {
+        if let Some(confirmed) = self.done {
+            return Next::Done { confirmed };
+        }
+        if self.gone_by.is_some_and(|end| now >= end) {
+            self.done = Some(false);
+            return Next::Done { confirmed: false };
+        }
+        if self.asked.is_some() {
+            return Next::Pause(self.gone_by.unwrap_or(now.plus(self.attempt)));
+        }
+        if now < self.resume_at {
+            return Next::Pause(self.resume_at);
+        }
+        self.asked = Some(now);
+        let rest = self.gone_by.map_or(self.attempt, |end| end.since(now));
+        Next::Attempt(self.attempt.min(rest))
+    }
+
+    /// The attempt under way was answered.
+    pub fn answered(&mut self, answer: Answer, now: Boot, jitter: Jitter) {
+        let Some(asked) = self.asked.take() else {
+            return;
+        };
+        match answer {
+            Answer::Definite => match self.doubt_until.filter(|&until| asked < until) {
+                Some(until) => self.pause_until(until),
+                None => self.done = Some(true),
+            },
+            Answer::Failed(kind) => {
+                // "Refused" may end with a rotated password, but not soon.
+                let pause = if kind.is_worth_retrying() {
+                    self.backoff.next(jitter)
+                } else {
+                    Duration::from_secs(1)
+                };
+                self.pause_until(now.plus(pause));
+            }
+        }
+    }
+
+    fn pause_until(&mut self, at: Boot) {
+        self.resume_at = self.gone_by.map_or(at, |end| at.min(end));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Boot {
+        Boot::at(Duration::from_millis(ms))
+    }
+
+    const ATTEMPT: Duration = Duration::from_millis(500);
+
+    #[test]
+    fn a_definite_answer_ends_it() {
+        let mut release = ReleaseLoop::new(at(0), None, Some(at(5000)), ATTEMPT);
+        assert_eq!(release.next(at(0)), Next::Attempt(ATTEMPT));
+        assert!(matches!(release.next(at(1)), Next::Pause(_)));
+        release.answered(Answer::Definite, at(2), Jitter::default());
+        assert_eq!(release.next(at(2)), Next::Done { confirmed: true });
+    }
+
+    #[test]
+    fn an_answer_before_the_doubt_ends_is_asked_again_after_it() {
+        let mut release = ReleaseLoop::new(at(0), Some(at(2000)), Some(at(9000)), ATTEMPT);
+        assert_eq!(release.next(at(0)), Next::Attempt(ATTEMPT));
+        release.answered(Answer::Definite, at(10), Jitter::default());
+        assert_eq!(release.next(at(10)), Next::Pause(at(2000)));
+        assert_eq!(release.next(at(2000)), Next::Attempt(ATTEMPT));
+        release.answered(Answer::Definite, at(2010), Jitter::default());
+        assert_eq!(release.next(at(2010)), Next::Done { confirmed: true });
+    }
+
+    #[test]
+    fn it_ends_at_the_provable_end_even_while_an_attempt_hangs() {
+        let mut release = ReleaseLoop::new(at(0), None, Some(at(1000)), ATTEMPT);
+        assert_eq!(release.next(at(0)), Next::Attempt(ATTEMPT));
+        release.answered(
+            Answer::Failed(ErrorKind::NoAnswer),
+            at(500),
+            Jitter::from_bits(u32::MAX),
+        );
+        let Next::Pause(until) = release.next(at(500)) else {
+            panic!("no pause")
+        };
+        assert!(until <= at(550));
+        assert_eq!(
+            release.next(at(900)),
+            Next::Attempt(Duration::from_millis(100))
+        );
+        assert_eq!(release.next(at(1000)), Next::Done { confirmed: false });
+    }
+}
