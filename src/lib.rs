@@ -9,4 +9,5 @@ pub mod contest;
 pub mod lease;
 pub mod model;
 pub mod release;
+pub mod session;
 pub mod store;

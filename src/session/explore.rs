@@ -1,0 +1,1 @@
+//! Every interleaving of a session on a time grid, explored.
