@@ -16,4 +16,5 @@ pub use name::{LockKey, LockName, NameError, RawKey};
 pub use outcome::{CommandEnd, Outcome, code};
 pub use policy::{Leftovers, OnLost, Wait};
 pub use token::{FencingToken, HolderId, Token};
+pub(crate) use ttl::human;
 pub use ttl::{DurationError, MAX_TTL, MIN_TTL, Ttl, parse_duration};

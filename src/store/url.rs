@@ -44,6 +44,23 @@ impl ServerUrl {
     }
 }
 
+impl ServerUrl {
+    /// The address with its user and without its password, to be passed on.
+    pub fn without_password(&self) -> String {
+        let mut url = self.url.clone();
+        // A URL without a host has no user-info to take a password from.
+        let _ = url.set_password(None);
+        let rest: Vec<(String, String)> =
+            url.query_pairs().into_owned().filter(|(key, _)| key != "pass" && key != "password").collect();
+        if rest.is_empty() {
+            url.set_query(None);
+        } else {
+            url.query_pairs_mut().clear().extend_pairs(rest);
+        }
+        url.to_string()
+    }
+}
+
 impl FromStr for ServerUrl {
     type Err = UrlError;
 

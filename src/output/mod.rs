@@ -1,0 +1,4 @@
+//! The only place that prints.
+
+pub mod message;
+pub mod words;
