@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{Leftovers, LockKey, OnLost, Ttl, Wait};
+use crate::model::{HolderId, Leftovers, LockKey, OnLost, Ttl, Wait};
 use crate::store::{Access, ServerUrl};
 
 /// How to reach the lock servers.
@@ -61,6 +61,10 @@ pub struct RunSettings {
     pub report: Option<PathBuf>,
     /// How much is said.
     pub logging: Logging,
+    /// The ids of the holds that we run under, from `DISTLOCK_IDS`.
+    pub enclosing: Vec<HolderId>,
+    /// What is odd about the settings, without being wrong.
+    pub warnings: Vec<String>,
 }
 
 /// The form and the amount of our lines on stderr.

@@ -61,11 +61,21 @@ impl Heartbeat {
             hold,
             inbox,
             wake: Arc::clone(&wake),
-            post: Post { outbox, answered: Arc::clone(&answered) },
+            post: Post {
+                outbox,
+                answered: Arc::clone(&answered),
+            },
         };
         // The signals of the process are blocked in every thread already.
-        std::thread::Builder::new().name("heartbeat".into()).spawn(move || worker.work())?;
-        Ok(Self { asks, wake, answers, answered })
+        std::thread::Builder::new()
+            .name("heartbeat".into())
+            .spawn(move || worker.work())?;
+        Ok(Self {
+            asks,
+            wake,
+            answers,
+            answered,
+        })
     }
 
     /// Hands over an ask; a call that is under way is broken off.
@@ -139,7 +149,9 @@ impl Worker {
     fn carry_out(&mut self, ask: Ask) {
         let answer = match ask {
             Ask::Renew(limit) => Answer::Renewed(self.store.renew(&self.hold, limit)),
-            Ask::Release(keep, limit) => Answer::Released(self.store.release(&self.hold, &keep, limit)),
+            Ask::Release(keep, limit) => {
+                Answer::Released(self.store.release(&self.hold, &keep, limit))
+            }
         };
         self.post.say(answer);
     }
@@ -154,7 +166,10 @@ impl Worker {
                 false
             }
             Some(fd) => {
-                let mut descriptors = [wake, PollFd::new(crate::supervise::borrow(fd), PollFlags::POLLIN)];
+                let mut descriptors = [
+                    wake,
+                    PollFd::new(crate::supervise::borrow(fd), PollFlags::POLLIN),
+                ];
                 let _ = poll(&mut descriptors, PollTimeout::NONE);
                 let ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
                 !ready(&descriptors[0]) && ready(&descriptors[1])

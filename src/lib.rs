@@ -8,6 +8,7 @@ pub mod config;
 pub mod contest;
 pub mod exit;
 pub mod heartbeat;
+pub mod identity;
 pub mod lease;
 pub mod model;
 pub mod output;

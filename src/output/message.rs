@@ -24,14 +24,14 @@ const QUEUE: usize = 32;
 const FLUSH: Duration = Duration::from_millis(100);
 
 /// The lines of one run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Log {
     name: String,
     logging: Logging,
     mode: Mode,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Mode {
     Direct,
     Thread(Option<SyncSender<Job>>),
@@ -45,7 +45,11 @@ enum Job {
 impl Log {
     /// Lines that speak of the lock `name`.
     pub fn new(name: &str, logging: Logging) -> Self {
-        Self { name: name.to_owned(), logging, mode: Mode::Direct }
+        Self {
+            name: name.to_owned(),
+            logging,
+            mode: Mode::Direct,
+        }
     }
 
     /// From now on lines are written by a thread, started with the first.
@@ -84,7 +88,9 @@ impl Log {
 
     /// Gives the lines that are on their way a moment to get out.
     pub fn flush(&mut self) {
-        let Mode::Thread(Some(queue)) = &self.mode else { return };
+        let Mode::Thread(Some(queue)) = &self.mode else {
+            return;
+        };
         let (done, wait) = sync_channel(1);
         if queue.try_send(Job::Flush(done)).is_ok() {
             let _ = wait.recv_timeout(FLUSH);
@@ -92,14 +98,20 @@ impl Log {
     }
 
     fn line(&mut self, level: &str, text: &str) {
-        let line = if self.logging.json { self.json(level, text) } else { format!("distlock: {}: {text}\n", self.name) };
+        let line = if self.logging.json {
+            self.json(level, text)
+        } else {
+            format!("distlock: {}: {text}\n", self.name)
+        };
         match &mut self.mode {
             Mode::Direct => write_if_it_fits(&line),
             Mode::Thread(queue) => {
                 if queue.is_none() {
                     *queue = start_writer();
                 }
-                if let Some(Err(TrySendError::Disconnected(_))) = queue.as_ref().map(|queue| queue.try_send(Job::Line(line))) {
+                if let Some(Err(TrySendError::Disconnected(_))) =
+                    queue.as_ref().map(|queue| queue.try_send(Job::Line(line)))
+                {
                     *queue = None;
                 }
             }
@@ -108,7 +120,8 @@ impl Log {
 
     fn json(&self, level: &str, text: &str) -> String {
         let time = ServerTime::of_this_host().to_string();
-        let object = serde_json::json!({"time": time, "level": level, "lock": self.name, "message": text});
+        let object =
+            serde_json::json!({"time": time, "level": level, "lock": self.name, "message": text});
         format!("{object}\n")
     }
 }
@@ -116,8 +129,11 @@ impl Log {
 fn write_if_it_fits(line: &str) {
     let stderr = std::io::stderr();
     let mut descriptors = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-    let ready = line.len() <= PIPE_BUF && poll(&mut descriptors, PollTimeout::ZERO).is_ok_and(|n| n > 0);
-    let writable = descriptors[0].revents().is_some_and(|events| events.contains(PollFlags::POLLOUT));
+    let ready =
+        line.len() <= PIPE_BUF && poll(&mut descriptors, PollTimeout::ZERO).is_ok_and(|n| n > 0);
+    let writable = descriptors[0]
+        .revents()
+        .is_some_and(|events| events.contains(PollFlags::POLLOUT));
     if ready && writable {
         let _ = stderr.lock().write_all(line.as_bytes());
     }
@@ -133,6 +149,9 @@ fn start_writer() -> Option<SyncSender<Job>> {
             }
         }
     };
-    std::thread::Builder::new().name("printer".into()).spawn(write).ok()?;
+    std::thread::Builder::new()
+        .name("printer".into())
+        .spawn(write)
+        .ok()?;
     Some(queue)
 }

@@ -16,21 +16,33 @@ pub fn refusal(holding: &Holding) -> String {
         return format!("held by another program (value {value:?}), {left}; to free it: {to_free}");
     };
     let who = who(record);
-    let age = record.since().map_or_else(String::new, |since| format!(" for {}", human(holding.now.since(since))));
-    let reason = record.reason.as_deref().map_or_else(String::new, |text| format!(", reason \"{}\"", escape(text, MOST)));
+    let age = record.since().map_or_else(String::new, |since| {
+        format!(" for {}", human(holding.now.since(since)))
+    });
+    let reason = record.reason.as_deref().map_or_else(String::new, |text| {
+        format!(", reason \"{}\"", escape(text, MOST))
+    });
     match record.condition() {
         Condition::Held => format!("held by {who}{age}, {left}{reason}; to free it: {to_free}"),
-        Condition::Cooling => format!("cooling down after a run of {who}, {left} (--hold-at-least){reason}; to free it: {to_free}"),
+        Condition::Cooling => format!(
+            "cooling down after a run of {who}, {left} (--hold-at-least){reason}; to free it: {to_free}"
+        ),
         Condition::Released => {
             let by = escape(record.released_by.as_deref().unwrap_or("?"), MOST);
-            format!("being released by {by}: the command of {who} is being stopped, {left}; to free it at once: {to_free} --now")
+            format!(
+                "being released by {by}: the command of {who} is being stopped, {left}; to free it at once: {to_free} --now"
+            )
         }
     }
 }
 
 /// `user@host pid N (program)`.
 pub fn who(record: &Record) -> String {
-    let (user, host, program) = (escape(&record.user, 64), escape(&record.host, 64), escape(&record.program, 64));
+    let (user, host, program) = (
+        escape(&record.user, 64),
+        escape(&record.host, 64),
+        escape(&record.program, 64),
+    );
     format!("{user}@{host} pid {} ({program})", record.pid)
 }
 
@@ -46,15 +58,24 @@ pub fn time_left(left: TimeLeft) -> String {
 /// The command that frees it.
 fn release_command(holding: &Holding) -> String {
     let LockKey { name, raw } = &holding.key;
-    let raw = raw.as_ref().map_or_else(String::new, |raw| format!(" --raw-key {}", quoted(raw.as_str())));
-    let how = holding.record.as_ref().map_or_else(|| "--force".to_owned(), |record| format!("--id {}", escape(&record.id, 8)));
+    let raw = raw.as_ref().map_or_else(String::new, |raw| {
+        format!(" --raw-key {}", quoted(raw.as_str()))
+    });
+    let how = holding.record.as_ref().map_or_else(
+        || "--force".to_owned(),
+        |record| format!("--id {}", escape(&record.id, 8)),
+    );
     format!("distlock release {}{raw} {how}", quoted(name.as_str()))
 }
 
 /// As a shell takes it for one word.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_./@%+=:,-".contains(c);
-    if !word.starts_with('-') && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.starts_with('-') && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 /// A duration as people read it.
@@ -84,7 +105,12 @@ mod tests {
         let record = Record::new(&Token::from_bits([1; 16]), &id, &holder, since, Some(ttl));
         let now = since.plus(Duration::from_secs(720));
         let key = LockKey::from("backup".parse::<crate::model::LockName>().unwrap());
-        let holding = Holding::new(key, record.to_json().into_bytes(), TimeLeft::For(Duration::from_secs(48)), now);
+        let holding = Holding::new(
+            key,
+            record.to_json().into_bytes(),
+            TimeLeft::For(Duration::from_secs(48)),
+            now,
+        );
         assert_eq!(
             refusal(&holding),
             "held by deploy@web3 pid 4711 (pg_dump) for 12m, 48s left unless renewed, reason \"nightly\"; to free it: distlock release backup --id 7f3a91c2"

@@ -50,8 +50,11 @@ impl ServerUrl {
         let mut url = self.url.clone();
         // A URL without a host has no user-info to take a password from.
         let _ = url.set_password(None);
-        let rest: Vec<(String, String)> =
-            url.query_pairs().into_owned().filter(|(key, _)| key != "pass" && key != "password").collect();
+        let rest: Vec<(String, String)> = url
+            .query_pairs()
+            .into_owned()
+            .filter(|(key, _)| key != "pass" && key != "password")
+            .collect();
         if rest.is_empty() {
             url.set_query(None);
         } else {

@@ -7,8 +7,6 @@ use super::sys::{self, bit};
 /// What the caller gave us.
 #[derive(Clone, Debug)]
 pub(super) struct Inherited {
-    /// Signals that were ignored, as bits.
-    pub(super) ignored: u64,
     /// Signals that we block and read from a descriptor.
     pub(super) handled: u64,
     /// Descriptors above 2 that the command shall have too.
@@ -46,7 +44,6 @@ impl Inherited {
         // A blocked signal is queued even if it is ignored: leave those alone.
         let handled = !NOT_HANDLED & !(ignored & !bit(libc::SIGCHLD));
         let inherited = Self {
-            ignored,
             handled,
             descriptors: descriptors_without_cloexec(),
             parent: nix::unistd::getppid().as_raw(),
@@ -74,7 +71,11 @@ impl Inherited {
         for &fd in &self.descriptors {
             sys::close(fd);
         }
-        if let Ok(null) = nix::fcntl::open("/dev/null", nix::fcntl::OFlag::O_RDWR | nix::fcntl::OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty()) {
+        if let Ok(null) = nix::fcntl::open(
+            "/dev/null",
+            nix::fcntl::OFlag::O_RDWR | nix::fcntl::OFlag::O_CLOEXEC,
+            nix::sys::stat::Mode::empty(),
+        ) {
             use std::os::fd::AsRawFd as _;
             sys::point_to_null(null.as_raw_fd(), 0);
             sys::point_to_null(null.as_raw_fd(), 1);
@@ -87,13 +88,18 @@ impl Inherited {
 /// All of ours are closed on exec, so what is not was inherited.
 fn descriptors_without_cloexec() -> Vec<RawFd> {
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
+        return Vec::new();
+    };
+    let numbers = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
     numbers
         .filter(|&fd| fd > 2)
         .filter(|&fd| {
             let borrowed = super::borrow(fd);
-            fcntl(borrowed, FcntlArg::F_GETFD).is_ok_and(|flags| !FdFlag::from_bits_truncate(flags).contains(FdFlag::FD_CLOEXEC))
+            fcntl(borrowed, FcntlArg::F_GETFD)
+                .is_ok_and(|flags| !FdFlag::from_bits_truncate(flags).contains(FdFlag::FD_CLOEXEC))
         })
         .collect()
 }

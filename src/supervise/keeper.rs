@@ -22,7 +22,7 @@ use crate::backoff::Jitter;
 use crate::clock::{Boot, Stamp};
 use crate::config::RunSettings;
 use crate::heartbeat::{self, Ask, Heartbeat};
-use crate::model::{CommandEnd, Hold, Outcome, Token};
+use crate::model::{CommandEnd, Hold, Outcome, Token, code, escape};
 use crate::output::message::Log;
 use crate::session::{Answer, Cause, Effect, Event, Left, Note, Session, Stopped, Terms};
 use crate::store::{ErrorKind, Keep, LeaseKind, LockStore, Loss, Released, Renewed, StoreError};
@@ -33,6 +33,10 @@ const KILL_ROUND: Duration = Duration::from_millis(2);
 const MIRROR_ROUND: Duration = Duration::from_millis(10);
 /// How often leftovers are looked at; their ends are told by signals.
 const LEFTOVERS_ROUND: Duration = Duration::from_millis(500);
+
+/// The first attempt to release is made without a thread: it must not hold up what is to be
+/// said when the release takes its time.
+const FIRST_RELEASE: Duration = Duration::from_secs(1);
 
 /// What the front hands over by the fork.
 pub(super) struct Handover {
@@ -55,9 +59,25 @@ pub(super) fn run(handover: Handover) -> ! {
         Ok(mut keeper) => keeper.keep(),
         Err((mut handover, error)) => {
             // Nothing was started: give the lock back and say so by the exit code.
-            handover.log.error(&format!("cannot start the command: {error}"));
-            let _ = handover.store.release(&handover.hold, &Keep::default(), handover.settings.ttl.attempt());
-            crate::exit::now(71)
+            handover
+                .log
+                .error(&format!("cannot start the command: {error}"));
+            let released = handover
+                .store
+                .release(
+                    &handover.hold,
+                    &Keep::default(),
+                    handover.settings.ttl.attempt(),
+                )
+                .is_ok();
+            let outcome = i32::from(code::OS);
+            handover.link.tell_front(ToFront::Done(Done {
+                outcome,
+                released,
+                stopped: 3,
+                ..Done::default()
+            }));
+            crate::exit::now(0)
         }
     }
 }
@@ -106,7 +126,10 @@ impl Keeper {
         let pid = nix::unistd::getpid().as_raw();
         let made = Descriptors::make(&handover.inherited).and_then(|descriptors| {
             let front = handover.inherited.pid;
-            Ok((descriptors, command::fork(&handover.settings.command, &handover.variables, front)?))
+            Ok((
+                descriptors,
+                command::fork(&handover.settings.command, &handover.variables, front)?,
+            ))
         });
         let (descriptors, command) = match made {
             Ok(made) => made,
@@ -184,7 +207,10 @@ impl Keeper {
         let mut add = |fd: Option<BorrowedFd<'_>>| {
             fd.map(|fd| {
                 // The lifetime is that of `self`, which outlives the call.
-                descriptors.push(PollFd::new(borrow(std::os::fd::AsRawFd::as_raw_fd(&fd)), PollFlags::POLLIN));
+                descriptors.push(PollFd::new(
+                    borrow(std::os::fd::AsRawFd::as_raw_fd(&fd)),
+                    PollFlags::POLLIN,
+                ));
                 descriptors.len() - 1
             })
         };
@@ -193,13 +219,29 @@ impl Keeper {
         let exec = add((!self.exec_known).then(|| self.command.exec_error.as_fd()));
         let heartbeat = add(self.heartbeat.as_ref().map(Heartbeat::descriptor));
         let anchor = add(self.anchor.as_ref().map(OwnedFd::as_fd));
-        let watch = add(self.store.as_ref().and_then(|store| store.watch()).map(borrow));
+        let watch = add(self
+            .store
+            .as_ref()
+            .and_then(|store| store.watch())
+            .map(borrow));
         // EINTR cannot come: no handler is installed.
         let _ = poll(&mut descriptors, timeout);
         let is = |index: Option<usize>| {
-            index.is_some_and(|index| descriptors[index].revents().is_some_and(|events| !events.is_empty()))
+            index.is_some_and(|index| {
+                descriptors[index]
+                    .revents()
+                    .is_some_and(|events| !events.is_empty())
+            })
         };
-        Ready { signals: is(Some(0)), link: is(link), clock: is(clock), exec: is(exec), heartbeat: is(heartbeat), anchor: is(anchor), watch: is(watch) }
+        Ready {
+            signals: is(Some(0)),
+            link: is(link),
+            clock: is(clock),
+            exec: is(exec),
+            heartbeat: is(heartbeat),
+            anchor: is(anchor),
+            watch: is(watch),
+        }
     }
 
     /// What is to be looked at again and again, and how often.
@@ -222,7 +264,10 @@ impl Keeper {
             // A time of zero would disarm it.
             Some(at) => {
                 let at = TimeSpec::from_duration(at.since_boot().max(Duration::from_nanos(1)));
-                self.timer.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+                self.timer.set(
+                    Expiration::OneShot(at),
+                    TimerSetTimeFlags::TFD_TIMER_ABSTIME,
+                )
             }
             None => self.timer.unset(),
         };
@@ -268,7 +313,9 @@ impl Keeper {
         }
         match self.command.exec_error() {
             None => {
-                self.link.tell_front(ToFront::Running { pid: self.command.pid });
+                self.link.tell_front(ToFront::Running {
+                    pid: self.command.pid,
+                });
                 self.inherited.drop_descriptors();
                 self.step(Event::Started);
                 self.check_command_can_be_signalled();
@@ -290,7 +337,9 @@ impl Keeper {
         self.see_stops();
         loop {
             match sys::peek_any_ended() {
-                Ok(Some((pid, status))) if pid == self.command.pid && !self.reaped => self.command_ended(status),
+                Ok(Some((pid, status))) if pid == self.command.pid && !self.reaped => {
+                    self.command_ended(status)
+                }
                 Ok(Some((pid, _))) => sys::reap(pid),
                 Ok(None) => return,
                 Err(_) => return self.step(Event::TreeGone),
@@ -319,7 +368,10 @@ impl Keeper {
             return Left::Nothing;
         }
         let descendants = tree::descendants(self.pid);
-        if descendants.iter().any(|process| process.session == self.inherited.session) {
+        if descendants
+            .iter()
+            .any(|process| process.session == self.inherited.session)
+        {
             Left::Jobs
         } else if descendants.is_empty() {
             Left::Nothing
@@ -335,7 +387,11 @@ impl Keeper {
                     self.stop += 1;
                     self.stopped = true;
                     let group = group_of(self.command.pid).unwrap_or(0);
-                    self.link.tell_front(ToFront::Stopped { signal, stop: self.stop, group });
+                    self.link.tell_front(ToFront::Stopped {
+                        signal,
+                        stop: self.stop,
+                        group,
+                    });
                 }
                 Some(_) => {
                     self.stopped = false;
@@ -367,8 +423,16 @@ impl Keeper {
     fn read_link(&mut self) {
         loop {
             match self.link.next_for_keeper() {
-                Ok(Some(ToKeeper::Signal { signal, code, sender })) => self.front_got(Arrival { signal, code, sender }),
-                Ok(Some(ToKeeper::Mirror { .. })) => self.mirrored = true,
+                Ok(Some(ToKeeper::Signal {
+                    signal,
+                    code,
+                    sender,
+                })) => self.front_got(Arrival {
+                    signal,
+                    code,
+                    sender,
+                }),
+                Ok(Some(ToKeeper::Mirror)) => self.mirrored = true,
                 Ok(Some(ToKeeper::Resumed { stop })) => self.resumed(stop),
                 Ok(Some(ToKeeper::Go { group })) => drop(sys::kill(-group, libc::SIGCONT)),
                 Ok(None) => return,
@@ -389,7 +453,9 @@ impl Keeper {
         }
         let group = group_of(self.command.pid).unwrap_or(self.inherited.group);
         if arrival.is_for_command(self.command.pid, group, &self.inherited)
-            && self.broadcast.front_got(arrival, &self.inherited, Boot::now())
+            && self
+                .broadcast
+                .front_got(arrival, &self.inherited, Boot::now())
         {
             self.signal_command(arrival.signal);
         }
@@ -414,10 +480,15 @@ impl Keeper {
     fn resumed(&mut self, stop: i32) {
         self.mirrored = false;
         self.see_stops();
-        let is_stopped = Process::read(self.command.pid).is_some_and(|process| process.is_stopped());
+        let is_stopped =
+            Process::read(self.command.pid).is_some_and(|process| process.is_stopped());
         if stop == self.stop && is_stopped && !self.reaped {
             let leads = group_of(self.command.pid) == Some(self.command.pid);
-            let target = if leads { -self.command.pid } else { self.command.pid };
+            let target = if leads {
+                -self.command.pid
+            } else {
+                self.command.pid
+            };
             let _ = sys::kill(target, libc::SIGCONT);
         }
     }
@@ -441,7 +512,9 @@ impl Keeper {
     fn ask(&mut self, ask: Ask) {
         if let (None, Some(store)) = (&self.heartbeat, self.store.take()) {
             self.heartbeat = Heartbeat::start(store, self.hold.clone())
-                .inspect_err(|error| self.last_error = format!("cannot start the heartbeat: {error}"))
+                .inspect_err(|error| {
+                    self.last_error = format!("cannot start the heartbeat: {error}")
+                })
                 .ok();
         }
         match &self.heartbeat {
@@ -483,7 +556,9 @@ impl Keeper {
 
     fn release(&mut self, limit: Duration) {
         let keep = self.keep_taken();
-        let Some(store) = &mut self.store else { return self.ask(Ask::Release(keep, limit)) };
+        let Some(store) = &mut self.store else {
+            return self.ask(Ask::Release(keep, limit));
+        };
         // The first attempt is made here, a thread is not worth its while; the front's
         // messages break it off.
         let mut interrupts: Vec<RawFd> = vec![std::os::fd::AsRawFd::as_raw_fd(&self.signals)];
@@ -491,8 +566,11 @@ impl Keeper {
             interrupts.push(self.link.raw());
         }
         store.interrupt_by(&interrupts);
-        let result = store.release(&self.hold, &keep, limit);
-        if result.as_ref().is_err_and(|error| error.kind == ErrorKind::Interrupted) {
+        let result = store.release(&self.hold, &keep, limit.min(FIRST_RELEASE));
+        if result
+            .as_ref()
+            .is_err_and(|error| error.kind == ErrorKind::Interrupted)
+        {
             return self.ask(Ask::Release(keep, limit));
         }
         self.released(result);
@@ -528,7 +606,10 @@ impl Keeper {
         {
             self.cooling = record.cooling(&token, since.plus(elapsed)).to_json();
         }
-        Keep { rest: least.saturating_sub(elapsed), cooling: self.cooling.clone() }
+        Keep {
+            rest: least.saturating_sub(elapsed),
+            cooling: self.cooling.clone(),
+        }
     }
 
     // ---- the session ----
@@ -536,7 +617,9 @@ impl Keeper {
     fn step(&mut self, event: Event) {
         let effects = self.session.step(event, Stamp::now(), jitter());
         // Signals first, words afterwards.
-        let (says, acts): (Vec<_>, Vec<_>) = effects.into_iter().partition(|effect| matches!(effect, Effect::Say(_)));
+        let (says, acts): (Vec<_>, Vec<_>) = effects
+            .into_iter()
+            .partition(|effect| matches!(effect, Effect::Say(_)));
         for effect in acts.into_iter().chain(says) {
             match effect {
                 Effect::Renew(limit) => self.ask(Ask::Renew(limit)),
@@ -576,24 +659,38 @@ impl Keeper {
         for &pid in pids {
             if !self.told_unkillable.contains(&pid) {
                 self.told_unkillable.push(pid);
-                self.log.error(&format!("cannot stop pid {pid}: not permitted; waiting for it to end"));
+                self.log.error(&format!(
+                    "cannot stop pid {pid}: not permitted; waiting for it to end"
+                ));
             }
         }
     }
 
     fn say(&mut self, note: Note) {
-        let server = &self.settings.connection.server;
-        let text = words::note(note, &self.settings, &self.loss, &self.last_error, &server.to_string());
+        let left = match note {
+            Note::WaitingForLeftovers | Note::EndingLeftovers => self.name_leftovers(),
+            _ => String::new(),
+        };
+        let situation = words::Situation {
+            settings: &self.settings,
+            loss: &self.loss,
+            last_error: &self.last_error,
+            left: &left,
+        };
+        let text = situation.sentence(note);
         match note {
-            Note::WaitingForLeftovers | Note::EndingLeftovers => {
-                let names: Vec<_> = tree::descendants(self.pid).iter().map(|p| format!("{} ({})", p.pid, p.name)).collect();
-                let shown = crate::model::escape(&names.join(", "), 200);
-                self.log.notice(&text.replace("{}", &shown));
-            }
+            Note::WaitingForLeftovers | Note::EndingLeftovers => self.log.notice(&text),
             Note::Lost { .. } | Note::TakenAtRelease => self.log.error(&text),
             Note::MaxRuntime if self.settings.preserve_status => self.log.notice(&text),
             _ => self.log.warning(&text),
         }
+    }
+
+    fn name_leftovers(&self) -> String {
+        let names = tree::descendants(self.pid)
+            .into_iter()
+            .map(|process| format!("{} ({})", process.pid, process.name));
+        escape(&names.collect::<Vec<_>>().join(", "), 200)
     }
 
     fn finish(&mut self) -> ! {
@@ -613,7 +710,13 @@ impl Keeper {
             self.log.notice(&format!("the command {end}"));
         }
         self.log.flush();
-        self.link.tell_front(ToFront::Done(Done { outcome, exec_error, stopped, released: self.session.released(), ran_ms }));
+        self.link.tell_front(ToFront::Done(Done {
+            outcome,
+            exec_error,
+            stopped,
+            released: self.session.released(),
+            ran_ms,
+        }));
         if self.stop > 0 || self.mirrored {
             self.wake_front();
         }
@@ -642,8 +745,11 @@ struct Descriptors {
 impl Descriptors {
     fn make(inherited: &Inherited) -> Result<Self, nix::Error> {
         Ok(Self {
-            signals: super::signal_descriptor(inherited.handled)?,
-            timer: TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?,
+            signals: sys::signal_descriptor(inherited.handled)?,
+            timer: TimerFd::new(
+                ClockId::CLOCK_BOOTTIME,
+                TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK,
+            )?,
             clock_set: clock_set_timer(),
         })
     }
@@ -651,10 +757,16 @@ impl Descriptors {
 
 /// Readable when the wall clock is set (timerfd_create(2), TFD_TIMER_CANCEL_ON_SET).
 fn clock_set_timer() -> Option<TimerFd> {
-    let timer = TimerFd::new(ClockId::CLOCK_REALTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK).ok()?;
+    let timer = TimerFd::new(
+        ClockId::CLOCK_REALTIME,
+        TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK,
+    )
+    .ok()?;
     let never = Stamp::now().real + Duration::from_secs(10 * 365 * 86_400);
     let flags = TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
-    timer.set(Expiration::OneShot(TimeSpec::from_duration(never)), flags).ok()?;
+    timer
+        .set(Expiration::OneShot(TimeSpec::from_duration(never)), flags)
+        .ok()?;
     Some(timer)
 }
 
@@ -684,7 +796,9 @@ pub(super) fn end_of(status: i32) -> CommandEnd {
     let status = std::process::ExitStatus::from_raw(status);
     match (status.code(), status.signal()) {
         (_, Some(signal)) => CommandEnd::Killed(signal),
-        (code, None) => CommandEnd::Exited(u8::try_from(code.unwrap_or_default()).unwrap_or(u8::MAX)),
+        (code, None) => {
+            CommandEnd::Exited(u8::try_from(code.unwrap_or_default()).unwrap_or(u8::MAX))
+        }
     }
 }
 

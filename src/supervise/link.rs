@@ -11,8 +11,8 @@ pub(super) enum ToKeeper {
     Signal { signal: i32, code: i32, sender: i32 },
     /// The front was continued after it had heard of the command's stop number `stop`.
     Resumed { stop: i32 },
-    /// The front is about to stop because of the command's stop number `stop`.
-    Mirror { stop: i32 },
+    /// The front is about to stop because the command has.
+    Mirror,
     /// The terminal was given to this group: continue it.
     Go { group: i32 },
 }
@@ -39,12 +39,25 @@ pub(super) struct Done {
     pub(super) outcome: i32,
     /// The error of an exec that failed, or 0.
     pub(super) exec_error: i32,
-    /// 1: the lease was lost, 2: stopped by `--max-runtime`, 0: neither.
+    /// 1: the lease was lost, 2: stopped by `--max-runtime`, 3: never started, 0: none of these.
     pub(super) stopped: i32,
     /// Whether the release was confirmed.
     pub(super) released: bool,
     /// How long the command ran, in milliseconds.
     pub(super) ran_ms: u64,
+}
+
+impl Done {
+    /// What came of it, in one word.
+    pub(super) fn reported(self) -> &'static str {
+        match (self.exec_error, self.stopped) {
+            (0, 1) => "lost",
+            (0, 2) => "max-runtime",
+            (0, 3) => "error",
+            (0, _) => "completed",
+            _ => "not-started",
+        }
+    }
 }
 
 /// A message is seven numbers: what it is, and up to six values.
@@ -70,9 +83,13 @@ impl Link {
 
     pub(super) fn tell_keeper(&self, message: ToKeeper) {
         let (kind, a, b, c) = match message {
-            ToKeeper::Signal { signal, code, sender } => (1, signal, code, sender),
+            ToKeeper::Signal {
+                signal,
+                code,
+                sender,
+            } => (1, signal, code, sender),
             ToKeeper::Resumed { stop } => (2, stop, 0, 0),
-            ToKeeper::Mirror { stop } => (3, stop, 0, 0),
+            ToKeeper::Mirror => (3, 0, 0, 0),
             ToKeeper::Go { group } => (4, group, 0, 0),
         };
         self.send([kind, a.into(), b.into(), c.into(), 0, 0, 0]);
@@ -81,7 +98,11 @@ impl Link {
     pub(super) fn tell_front(&self, message: ToFront) {
         let words: Words = match message {
             ToFront::Running { pid } => [1, pid.into(), 0, 0, 0, 0, 0],
-            ToFront::Stopped { signal, stop, group } => [2, signal.into(), stop.into(), group.into(), 0, 0, 0],
+            ToFront::Stopped {
+                signal,
+                stop,
+                group,
+            } => [2, signal.into(), stop.into(), group.into(), 0, 0, 0],
             ToFront::Continued => [3, 0, 0, 0, 0, 0, 0],
             ToFront::Ended { status } => [4, status.into(), 0, 0, 0, 0, 0],
             ToFront::Done(done) => [
@@ -99,23 +120,35 @@ impl Link {
 
     /// The next message for the keeper; `Err` when the front is gone.
     pub(super) fn next_for_keeper(&self) -> Result<Option<ToKeeper>, Gone> {
-        let Some([kind, a, b, c, ..]) = self.receive()? else { return Ok(None) };
+        let Some([kind, a, b, c, ..]) = self.receive()? else {
+            return Ok(None);
+        };
         let (a, b, c) = (narrow(a), narrow(b), narrow(c));
         Ok(match kind {
-            1 => Some(ToKeeper::Signal { signal: a, code: b, sender: c }),
+            1 => Some(ToKeeper::Signal {
+                signal: a,
+                code: b,
+                sender: c,
+            }),
             2 => Some(ToKeeper::Resumed { stop: a }),
-            3 => Some(ToKeeper::Mirror { stop: a }),
+            3 => Some(ToKeeper::Mirror),
             _ => Some(ToKeeper::Go { group: a }),
         })
     }
 
     /// The next message for the front; `Err` when the keeper is gone.
     pub(super) fn next_for_front(&self) -> Result<Option<ToFront>, Gone> {
-        let Some([kind, a, b, c, d, e, _]) = self.receive()? else { return Ok(None) };
+        let Some([kind, a, b, c, d, e, _]) = self.receive()? else {
+            return Ok(None);
+        };
         let (x, y, z) = (narrow(a), narrow(b), narrow(c));
         Ok(match kind {
             1 => Some(ToFront::Running { pid: x }),
-            2 => Some(ToFront::Stopped { signal: x, stop: y, group: z }),
+            2 => Some(ToFront::Stopped {
+                signal: x,
+                stop: y,
+                group: z,
+            }),
             3 => Some(ToFront::Continued),
             4 => Some(ToFront::Ended { status: x }),
             _ => Some(ToFront::Done(Done {
@@ -180,17 +213,31 @@ mod tests {
         let (front, keeper) = Link::pair().unwrap();
         let sent = [
             ToFront::Running { pid: 7 },
-            ToFront::Stopped { signal: 20, stop: 3, group: 9 },
+            ToFront::Stopped {
+                signal: 20,
+                stop: 3,
+                group: 9,
+            },
             ToFront::Continued,
             ToFront::Ended { status: 256 },
-            ToFront::Done(Done { outcome: -15, exec_error: 2, stopped: 1, released: true, ran_ms: u64::from(u32::MAX) + 1 }),
+            ToFront::Done(Done {
+                outcome: -15,
+                exec_error: 2,
+                stopped: 1,
+                released: true,
+                ran_ms: u64::from(u32::MAX) + 1,
+            }),
         ];
         for message in sent {
             keeper.tell_front(message);
             assert_eq!(front.next_for_front().unwrap(), Some(message));
         }
         assert_eq!(front.next_for_front().unwrap(), None);
-        let message = ToKeeper::Signal { signal: 15, code: -6, sender: 1 };
+        let message = ToKeeper::Signal {
+            signal: 15,
+            code: -6,
+            sender: 1,
+        };
         front.tell_keeper(message);
         assert_eq!(keeper.next_for_keeper().unwrap(), Some(message));
         drop(keeper);

@@ -23,27 +23,46 @@ pub(super) struct Arrival {
 impl Arrival {
     /// The next one from a signalfd.
     pub(super) fn read(fd: std::os::fd::RawFd) -> Option<Self> {
-        sys::read_signal(fd).map(|(signal, code, sender)| Self { signal, code, sender })
+        sys::read_signal(fd).map(|(signal, code, sender)| Self {
+            signal,
+            code,
+            sender,
+        })
     }
 
     /// Whether it asks us to end.
     pub(super) fn is_end(self) -> bool {
-        matches!(self.signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT)
+        matches!(
+            self.signal,
+            libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT
+        )
     }
 
     /// Whether its default action would have ended the process.
     pub(super) fn is_deadly(self) -> bool {
         !matches!(
             self.signal,
-            libc::SIGCHLD | libc::SIGCONT | libc::SIGWINCH | libc::SIGURG | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU
+            libc::SIGCHLD
+                | libc::SIGCONT
+                | libc::SIGWINCH
+                | libc::SIGURG
+                | libc::SIGTSTP
+                | libc::SIGTTIN
+                | libc::SIGTTOU
         )
     }
 
     /// Whether the command, in process group `group`, shall get this signal that the front got.
     /// (As in sudo, but a member of our group other than the command itself is forwarded.)
     pub(super) fn is_for_command(self, command: i32, group: i32, inherited: &Inherited) -> bool {
-        let from_terminal = matches!(self.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTSTP | libc::SIGWINCH);
-        let stops = matches!(self.signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU | libc::SIGWINCH);
+        let from_terminal = matches!(
+            self.signal,
+            libc::SIGINT | libc::SIGQUIT | libc::SIGTSTP | libc::SIGWINCH
+        );
+        let stops = matches!(
+            self.signal,
+            libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU | libc::SIGWINCH
+        );
         if self.code == SI_KERNEL {
             return match self.signal {
                 _ if from_terminal => group != inherited.group,
@@ -63,7 +82,10 @@ impl Arrival {
 
 /// The process group of a process.
 pub(super) fn group_of(pid: i32) -> Option<i32> {
-    (pid > 0).then(|| nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid))).ok()).flatten().map(nix::unistd::Pid::as_raw)
+    (pid > 0)
+        .then(|| nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid))).ok())
+        .flatten()
+        .map(nix::unistd::Pid::as_raw)
 }
 
 /// Which process got a copy of a signal.
@@ -89,7 +111,11 @@ impl Broadcast {
         if self.take(arrival, Copy::Keeper) {
             return !whole_service;
         }
-        let copy = if whole_service { Copy::Front } else { Copy::Forwarded };
+        let copy = if whole_service {
+            Copy::Front
+        } else {
+            Copy::Forwarded
+        };
         self.waiting.push((arrival, copy, now.plus(PAIR)));
         !whole_service
     }
@@ -106,7 +132,9 @@ impl Broadcast {
     /// Those whose second copy did not come: they are to be forwarded now.
     pub(super) fn overdue(&mut self, now: Boot) -> Vec<Arrival> {
         let due = self.waiting.extract_if(.., |(_, _, due)| *due <= now);
-        due.filter(|(_, copy, _)| *copy != Copy::Forwarded).map(|(arrival, ..)| arrival).collect()
+        due.filter(|(_, copy, _)| *copy != Copy::Forwarded)
+            .map(|(arrival, ..)| arrival)
+            .collect()
     }
 
     /// When the next is overdue.
@@ -118,7 +146,11 @@ impl Broadcast {
         let same = |entry: &(Arrival, Copy, Boot)| {
             entry.0.signal == arrival.signal && entry.0.sender == arrival.sender && entry.1 == copy
         };
-        self.waiting.iter().position(same).map(|index| self.waiting.remove(index)).is_some()
+        self.waiting
+            .iter()
+            .position(same)
+            .map(|index| self.waiting.remove(index))
+            .is_some()
     }
 }
 
@@ -127,11 +159,22 @@ mod tests {
     use super::*;
 
     fn inherited() -> Inherited {
-        Inherited { ignored: 0, handled: 0, descriptors: Vec::new(), parent: 500, pid: 600, group: 600, session: 400 }
+        Inherited {
+            handled: 0,
+            descriptors: Vec::new(),
+            parent: 500,
+            pid: 600,
+            group: 600,
+            session: 400,
+        }
     }
 
     fn term(sender: i32) -> Arrival {
-        Arrival { signal: libc::SIGTERM, code: 0, sender }
+        Arrival {
+            signal: libc::SIGTERM,
+            code: 0,
+            sender,
+        }
     }
 
     const LATER: Boot = Boot::at(Duration::from_secs(1));
@@ -165,10 +208,18 @@ mod tests {
 
     #[test]
     fn the_terminals_signals_are_the_commands_own_while_it_shares_our_group() {
-        let interrupt = Arrival { signal: libc::SIGINT, code: SI_KERNEL, sender: 0 };
+        let interrupt = Arrival {
+            signal: libc::SIGINT,
+            code: SI_KERNEL,
+            sender: 0,
+        };
         assert!(!interrupt.is_for_command(601, 600, &inherited()));
         assert!(interrupt.is_for_command(601, 601, &inherited()));
-        let alarm = Arrival { signal: libc::SIGALRM, code: SI_KERNEL, sender: 0 };
+        let alarm = Arrival {
+            signal: libc::SIGALRM,
+            code: SI_KERNEL,
+            sender: 0,
+        };
         assert!(alarm.is_for_command(601, 600, &inherited()));
     }
 }

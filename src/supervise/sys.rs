@@ -2,11 +2,14 @@
 //!
 //! Nothing here decides anything.
 
-#![expect(unsafe_code, reason = "this file is where the system calls without a safe wrapper live")]
+#![expect(
+    unsafe_code,
+    reason = "this file is where the system calls without a safe wrapper live"
+)]
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 
@@ -53,7 +56,12 @@ static SNAPSHOT: extern "C" fn() = snapshot;
 /// What the process was started with: ignored signals, blocked signals, closed descriptors, its pid.
 pub(super) fn started_with() -> (u64, u64, u8, i32) {
     let load = Ordering::Relaxed;
-    (IGNORED.load(load), BLOCKED.load(load), CLOSED.load(load), PID.load(load))
+    (
+        IGNORED.load(load),
+        BLOCKED.load(load),
+        CLOSED.load(load),
+        PID.load(load),
+    )
 }
 
 /// The bit of a signal in a 64-bit set.
@@ -105,11 +113,22 @@ pub(super) fn block_only(bits: u64) {
 }
 
 /// A signalfd(2) for these signals: non-blocking, closed on exec.
-pub(super) fn signal_descriptor(bits: u64) -> Result<RawFd, nix::Error> {
+pub(super) fn signal_descriptor(bits: u64) -> Result<OwnedFd, nix::Error> {
     let set = set_of(bits);
     // SAFETY: -1 asks for a new descriptor; `set` is a valid set.
     let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) };
-    nix::Error::result(fd)
+    let fd = nix::Error::result(fd)?;
+    // SAFETY: the descriptor is new, nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A descriptor for poll(2), by number.
+///
+/// The callers have it from an owner that lives on while they poll.
+pub(super) fn borrow(fd: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: the number is not -1: it comes from an open descriptor. A closed one makes
+    // poll(2) and fcntl(2) answer with an error, nothing else is done with it.
+    unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 /// One signal from a signalfd(2): its number, code and sender.
@@ -173,10 +192,17 @@ pub(super) fn peek_any_ended() -> Result<Option<(i32, i32)>, nix::Error> {
 pub(super) fn take_stop_or_continue(pid: i32) -> Option<Change> {
     let flags = libc::WSTOPPED | libc::WCONTINUED | libc::WNOHANG;
     let id = libc::id_t::try_from(pid).ok()?;
-    wait_id(libc::P_PID, id, flags).ok().flatten().map(|(_, change)| change)
+    wait_id(libc::P_PID, id, flags)
+        .ok()
+        .flatten()
+        .map(|(_, change)| change)
 }
 
-fn wait_id(kind: libc::idtype_t, id: libc::id_t, flags: c_int) -> Result<Option<(i32, Change)>, nix::Error> {
+fn wait_id(
+    kind: libc::idtype_t,
+    id: libc::id_t,
+    flags: c_int,
+) -> Result<Option<(i32, Change)>, nix::Error> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: `info` is valid for writing one siginfo_t.
     nix::Error::result(unsafe { libc::waitid(kind, id, info.as_mut_ptr(), flags) })?;
@@ -205,17 +231,16 @@ pub(super) fn reap(pid: i32) {
     unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG | libc::__WALL) };
 }
 
-/// Waits for a child to end; its status.
-pub(super) fn wait_for(pid: i32) -> Option<i32> {
+/// Waits for a child that is about to end, and reaps it; continues it if it is stopped.
+pub(super) fn wait_for(pid: i32) {
     let mut status = 0;
     loop {
         // SAFETY: `status` is valid for writing.
-        let answer = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
-        if answer == pid {
-            return Some(status);
-        }
-        if nix::Error::last() != nix::Error::EINTR {
-            return None;
+        let answer = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED | libc::__WALL) };
+        if answer == pid && libc::WIFSTOPPED(status) {
+            let _ = kill(pid, libc::SIGCONT);
+        } else if answer == pid || nix::Error::last() != nix::Error::EINTR {
+            return;
         }
     }
 }
@@ -287,11 +312,19 @@ pub(super) fn become_command(image: &mut Image, parent: i32, error_pipe: RawFd) 
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
-    strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+    strings
+        .iter()
+        .map(|s| s.as_ptr())
+        .chain([ptr::null()])
+        .collect()
 }
 
 fn write_pid(entry: &mut CString) {
-    let name_end = entry.as_bytes().iter().position(|&b| b == b'=').unwrap_or_default();
+    let name_end = entry
+        .as_bytes()
+        .iter()
+        .position(|&b| b == b'=')
+        .unwrap_or_default();
     let mut bytes = entry.as_bytes()[..=name_end].to_vec();
     bytes.extend_from_slice(std::process::id().to_string().as_bytes());
     // Digits hold no NUL.
@@ -300,7 +333,10 @@ fn write_pid(entry: &mut CString) {
 
 /// No core file of ours, then dies by `signal`; returns if it survives (pid 1 of a namespace).
 pub(super) fn die_by(signal: c_int) {
-    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: `none` is a valid limit; the other calls take no pointers.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);

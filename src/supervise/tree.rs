@@ -41,6 +41,11 @@ impl Process {
         })
     }
 
+    /// Whether both are the same process, and not one that got its pid later.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.pid == other.pid && self.started == other.started
+    }
+
     pub(super) fn is_stopped(&self) -> bool {
         matches!(self.state, 'T' | 't')
     }
@@ -52,8 +57,12 @@ impl Process {
 
 /// Every process that `/proc` shows.
 pub(super) fn all_processes() -> Vec<Process> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     pids.filter_map(Process::read).collect()
 }
 
@@ -76,13 +85,19 @@ pub(super) fn descendants(root: i32) -> Vec<Process> {
 
 /// Sends `signal` to all of them; the pids that may not be signalled.
 pub(super) fn signal_all(processes: &[Process], signal: i32) -> Vec<i32> {
-    processes.iter().filter(|process| signal_one(process, signal) == Err(nix::Error::EPERM)).map(|process| process.pid).collect()
+    processes
+        .iter()
+        .filter(|process| signal_one(process, signal) == Err(nix::Error::EPERM))
+        .map(|process| process.pid)
+        .collect()
 }
 
 /// A pid may be another process by now: the descriptor pins the process, the second look at
 /// its start time tells whether it is still the one that was seen (pidfd_open(2)).
 fn signal_one(process: &Process, signal: i32) -> Result<(), nix::Error> {
-    let Some(pid) = Pid::from_raw(process.pid) else { return Ok(()) };
+    let Some(pid) = Pid::from_raw(process.pid) else {
+        return Ok(());
+    };
     let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
         return same(process).map_or(Ok(()), |()| sys::kill(process.pid, signal));
     };
@@ -90,14 +105,14 @@ fn signal_one(process: &Process, signal: i32) -> Result<(), nix::Error> {
         return Ok(());
     }
     match Signal::from_named_raw(signal) {
-        Some(named) => pidfd_send_signal(&descriptor, named).map_err(|e| nix::Error::from_raw(e.raw_os_error())),
+        Some(named) => pidfd_send_signal(&descriptor, named)
+            .map_err(|e| nix::Error::from_raw(e.raw_os_error())),
         None => sys::kill(process.pid, signal),
     }
 }
 
 fn same(process: &Process) -> Option<()> {
-    let now = Process::read(process.pid)?;
-    (now.started == process.started).then_some(())
+    Process::read(process.pid)?.is(process).then_some(())
 }
 
 #[cfg(test)]
