@@ -1,11 +1,27 @@
 //! Flags, environment and file become settings; every cross-check is here.
 
+mod access;
+mod bounds;
+mod environment;
+mod error;
+mod file;
+mod keys;
+mod run;
+mod sources;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{HolderId, Leftovers, LockKey, OnLost, Ttl, Wait};
+use crate::cli;
+use crate::model::{HolderId, Leftovers, LockKey, LockName, OnLost, RawKey, Ttl, Wait};
 use crate::store::{Access, ServerUrl};
+
+pub use self::environment::Environment;
+pub use self::error::{ConfigError, Origin};
+pub use self::keys::{KEYS, Key, Place};
+pub use self::run::run_settings;
+use self::sources::Sources;
 
 /// How to reach the lock servers.
 #[derive(Clone, Debug)]
@@ -63,8 +79,17 @@ pub struct RunSettings {
     pub logging: Logging,
     /// The ids of the holds that we run under, from `DISTLOCK_IDS`.
     pub enclosing: Vec<HolderId>,
-    /// What is odd about the settings, without being wrong.
+    /// What works but should be said, one line each.
     pub warnings: Vec<String>,
+}
+
+/// A lock that is asked about, and where it lives.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Which lock.
+    pub key: LockKey,
+    /// How to reach it.
+    pub connection: Connection,
 }
 
 /// The form and the amount of our lines on stderr.
@@ -86,4 +111,72 @@ pub enum Verbosity {
     Normal,
     /// Each step.
     Verbose,
+}
+
+/// The connection of a subcommand that names no lock.
+///
+/// # Errors
+/// A value that cannot be used, or no server.
+pub fn connection(
+    flags: &cli::Connection,
+    environment: &Environment,
+) -> Result<Connection, ConfigError> {
+    Sources::load(flags.config.as_deref(), environment)?.connection(flags)
+}
+
+/// The locks of a subcommand that names some, each with its connection: a lock's table in the
+/// file may have its own.
+///
+/// # Errors
+/// A name or another value that cannot be used, or no server.
+pub fn targets(
+    names: &[String],
+    raw_key: Option<&str>,
+    flags: &cli::Connection,
+    environment: &Environment,
+) -> Result<Vec<Target>, ConfigError> {
+    if raw_key.is_some() && names.len() > 1 {
+        let problem = "goes with one NAME only";
+        return Err(ConfigError::value(&Origin::Flag("raw-key"), problem));
+    }
+    let names = names.iter().map(|name| lock_name(name));
+    let names = names.collect::<Result<Vec<_>, _>>()?;
+    let mut sources = Sources::load(flags.config.as_deref(), environment)?;
+    let target = |name: LockName| {
+        sources.look_at(Some(&name));
+        let connection = sources.connection(flags)?;
+        let raw = sources.raw_key(raw_key, &connection.server)?;
+        Ok(Target {
+            key: LockKey { name, raw },
+            connection,
+        })
+    };
+    names.into_iter().map(target).collect()
+}
+
+fn lock_name(text: &str) -> Result<LockName, ConfigError> {
+    text.parse::<LockName>()
+        .map_err(|e| ConfigError::Usage(format!("{:?}: {e}", crate::model::escape(text, 60))))
+}
+
+/// Whether locks there have no TTL and end with a descriptor.
+fn is_of_this_host(server: &ServerUrl) -> bool {
+    matches!(server.scheme(), "file" | "local")
+}
+
+impl Sources<'_> {
+    fn raw_key(
+        &self,
+        flag: Option<&str>,
+        server: &ServerUrl,
+    ) -> Result<Option<RawKey>, ConfigError> {
+        let Some(raw) = self.pick("raw-key", flag, str::parse::<RawKey>)? else {
+            return Ok(None);
+        };
+        if is_of_this_host(server) {
+            let problem = format!("{server} has no keys; it is for lock servers");
+            return Err(ConfigError::value(&raw.origin, problem));
+        }
+        Ok(Some(raw.value))
+    }
 }

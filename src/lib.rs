@@ -3,7 +3,9 @@
 //! The library behind the binary. ARCHITECTURE.md has the picture; README.md says what it is for.
 
 pub mod backoff;
+pub mod cli;
 pub mod clock;
+pub mod commands;
 pub mod config;
 pub mod contest;
 pub mod exit;

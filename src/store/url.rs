@@ -42,25 +42,47 @@ impl ServerUrl {
                 .query_pairs()
                 .any(|(key, _)| key == "pass" || key == "password")
     }
-}
 
-impl ServerUrl {
+    /// Whether a user stands in it.
+    pub fn has_user(&self) -> bool {
+        !self.url.username().is_empty() || self.url.query_pairs().any(|(key, _)| key == "user")
+    }
+
+    /// Takes the password out, because another one counts.
+    pub fn remove_password(&mut self) {
+        // An address that cannot have user-info has none.
+        let _ = self.url.set_password(None);
+        self.remove_from_query(&["pass", "password"]);
+    }
+
+    /// Takes the user out, because another one counts.
+    pub fn remove_user(&mut self) {
+        let _ = self.url.set_username("");
+        self.remove_from_query(&["user"]);
+    }
+
     /// The address with its user and without its password, to be passed on.
     pub fn without_password(&self) -> String {
-        let mut url = self.url.clone();
-        // A URL without a host has no user-info to take a password from.
-        let _ = url.set_password(None);
-        let rest: Vec<(String, String)> = url
-            .query_pairs()
-            .into_owned()
-            .filter(|(key, _)| key != "pass" && key != "password")
-            .collect();
-        if rest.is_empty() {
-            url.set_query(None);
-        } else {
-            url.query_pairs_mut().clear().extend_pairs(rest);
+        let mut open = self.clone();
+        open.remove_password();
+        open.url.to_string()
+    }
+
+    fn remove_from_query(&mut self, keys: &[&str]) {
+        let there = |key: &str| keys.contains(&key);
+        if !self.url.query_pairs().any(|(key, _)| there(&key)) {
+            return;
         }
-        url.to_string()
+        let rest: Vec<(String, String)> = self
+            .url
+            .query_pairs()
+            .filter(|(key, _)| !there(key))
+            .map(|(key, value)| (key.into_owned(), value.into_owned()))
+            .collect();
+        self.url.set_query(None);
+        if !rest.is_empty() {
+            self.url.query_pairs_mut().extend_pairs(rest);
+        }
     }
 }
 
@@ -122,6 +144,23 @@ mod tests {
         assert_eq!(socket.to_string(), "redis+unix:///run/r.sock");
         assert!(socket.has_password());
         assert_eq!("local".parse::<ServerUrl>().unwrap().to_string(), "local");
+    }
+
+    #[test]
+    fn user_and_password_can_be_taken_out() {
+        for text in [
+            "redis://me:secret@h:1/2?protocol=resp3",
+            "redis+unix:///s?user=me&pass=secret&db=2",
+        ] {
+            let mut url: ServerUrl = text.parse().unwrap();
+            assert!(url.has_password() && url.has_user());
+            url.remove_password();
+            assert!(!url.has_password() && url.has_user(), "{text}");
+            url.remove_user();
+            assert!(!url.has_user(), "{text}");
+            assert!(!url.url().as_str().contains("secret"));
+            assert!(url.url().query().is_some(), "the rest stays");
+        }
     }
 
     #[test]

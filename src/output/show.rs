@@ -1,0 +1,1 @@
+//! Locks as people and programs want to see them.
