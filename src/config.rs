@@ -124,8 +124,22 @@ pub fn connection(
     Sources::load(flags.config.as_deref(), environment)?.connection(flags)
 }
 
-/// The locks of a subcommand that names some, each with its connection: a lock's table in the
-/// file may have its own.
+/// The lock of a subcommand that names one, with its connection: a lock's table in the file may
+/// have its own.
+///
+/// # Errors
+/// A name or another value that cannot be used, or no server.
+pub fn target(
+    name: &str,
+    raw_key: Option<&str>,
+    flags: &cli::Connection,
+    environment: &Environment,
+) -> Result<Target, ConfigError> {
+    let name = lock_name(name)?;
+    Sources::load(flags.config.as_deref(), environment)?.target(name, raw_key, flags)
+}
+
+/// The same for several.
 ///
 /// # Errors
 /// A name or another value that cannot be used, or no server.
@@ -142,15 +156,7 @@ pub fn targets(
     let names = names.iter().map(|name| lock_name(name));
     let names = names.collect::<Result<Vec<_>, _>>()?;
     let mut sources = Sources::load(flags.config.as_deref(), environment)?;
-    let target = |name: LockName| {
-        sources.look_at(Some(&name));
-        let connection = sources.connection(flags)?;
-        let raw = sources.raw_key(raw_key, &connection.server)?;
-        Ok(Target {
-            key: LockKey { name, raw },
-            connection,
-        })
-    };
+    let target = |name| sources.target(name, raw_key, flags);
     names.into_iter().map(target).collect()
 }
 
@@ -165,6 +171,21 @@ fn is_of_this_host(server: &ServerUrl) -> bool {
 }
 
 impl Sources<'_> {
+    fn target(
+        &mut self,
+        name: LockName,
+        raw_key: Option<&str>,
+        flags: &cli::Connection,
+    ) -> Result<Target, ConfigError> {
+        self.look_at(Some(&name));
+        let connection = self.connection(flags)?;
+        let raw = self.raw_key(raw_key, &connection.server)?;
+        Ok(Target {
+            key: LockKey { name, raw },
+            connection,
+        })
+    }
+
     fn raw_key(
         &self,
         flag: Option<&str>,

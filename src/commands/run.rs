@@ -1,10 +1,13 @@
 //! `distlock run`.
 
-use crate::config::RunSettings;
-use crate::model::{Outcome, code};
+use super::Trouble;
+use crate::cli;
+use crate::config::{self, Environment};
+use crate::model::Outcome;
+use crate::supervise;
 
 /// Takes the lock, runs the command, releases the lock.
-pub fn run(settings: RunSettings) -> Outcome {
-    crate::output::complain(Some(settings.key.name.as_str()), "not built yet");
-    Outcome::Code(code::SOFTWARE)
+pub(super) fn run(flags: cli::Run, environment: &Environment) -> Result<Outcome, Trouble> {
+    let settings = config::run_settings(flags, environment)?;
+    Ok(supervise::run(settings))
 }

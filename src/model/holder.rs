@@ -167,6 +167,11 @@ impl Record {
         ServerTime::parse(&self.since)
     }
 
+    /// When its command ended, by the server's clock; for a cooling record.
+    pub fn ended(&self) -> Option<ServerTime> {
+        ServerTime::parse(self.ended.as_deref()?)
+    }
+
     /// Escapes in JSON can make a field six times as long: cut on until the whole fits.
     fn shrink(&mut self) {
         let mut limit = 160;

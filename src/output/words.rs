@@ -9,11 +9,25 @@ const MOST: usize = 160;
 
 /// Who holds it, since when, until when, and the command that frees it; one line.
 pub fn refusal(holding: &Holding) -> String {
-    let left = time_left(holding.left);
+    let shown = description(holding);
     let to_free = release_command(holding);
+    match condition(holding) {
+        Condition::Held | Condition::Cooling => format!("{shown}; to free it: {to_free}"),
+        Condition::Released => format!("{shown}; to free it at once: {to_free} --now"),
+    }
+}
+
+/// Who holds it, since when and until when; one line.
+pub fn description(holding: &Holding) -> String {
     let Some(record) = &holding.record else {
-        let value = escape(&String::from_utf8_lossy(&holding.value), 60);
-        return format!("held by another program (value {value:?}), {left}; to free it: {to_free}");
+        return format!("held by {}, {}", stranger(holding), time_left(holding.left));
+    };
+    // What is not held any more is not renewed either.
+    let left = match (holding.left, record.condition()) {
+        (TimeLeft::For(left), Condition::Cooling | Condition::Released) => {
+            format!("{} left", human(left))
+        }
+        (left, _) => time_left(left),
     };
     let who = who(record);
     let age = record.since().map_or_else(String::new, |since| {
@@ -23,17 +37,27 @@ pub fn refusal(holding: &Holding) -> String {
         format!(", reason \"{}\"", escape(text, MOST))
     });
     match record.condition() {
-        Condition::Held => format!("held by {who}{age}, {left}{reason}; to free it: {to_free}"),
-        Condition::Cooling => format!(
-            "cooling down after a run of {who}, {left} (--hold-at-least){reason}; to free it: {to_free}"
-        ),
+        Condition::Held => format!("held by {who}{age}, {left}{reason}"),
+        Condition::Cooling => {
+            format!("cooling down after a run of {who}, {left} (--hold-at-least){reason}")
+        }
         Condition::Released => {
             let by = escape(record.released_by.as_deref().unwrap_or("?"), MOST);
-            format!(
-                "being released by {by}: the command of {who} is being stopped, {left}; to free it at once: {to_free} --now"
-            )
+            format!("being released by {by}: the command of {who} is being stopped, {left}")
         }
     }
+}
+
+/// What its record says; another program's is not more than held.
+pub fn condition(holding: &Holding) -> Condition {
+    let record = holding.record.as_ref();
+    record.map_or(Condition::Held, Record::condition)
+}
+
+/// Another program, by what it wrote.
+pub fn stranger(holding: &Holding) -> String {
+    let value = escape(&String::from_utf8_lossy(&holding.value), 60);
+    format!("another program (value {value:?})")
 }
 
 /// `user@host pid N (program)`.

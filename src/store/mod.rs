@@ -15,7 +15,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::clock::{Boot, ServerTime, Stamp};
-use crate::model::{Claim, FencingToken, Hold, Holding, LockKey};
+use crate::model::{Claim, FencingToken, Hold, Holding, LockKey, code};
 
 pub use self::url::{ServerUrl, UrlError};
 
@@ -229,6 +229,16 @@ impl ErrorKind {
     /// Whether the next attempt may bring another answer.
     pub fn is_worth_retrying(self) -> bool {
         matches!(self, Self::Down | Self::NoAnswer | Self::Interrupted)
+    }
+
+    /// The exit code when it is final and nothing was run.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Down | Self::NoAnswer | Self::Interrupted => code::UNAVAILABLE,
+            Self::Refused => code::REFUSED,
+            Self::Foreign | Self::Unsupported => code::CONFIG,
+            Self::Local => code::OS,
+        }
     }
 }
 
