@@ -4,6 +4,7 @@
 //! and the file, so that each of them is understood, and refused, in one way only.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue};
@@ -451,6 +452,7 @@ impl Refusal {
             Answer::Clap(error) => {
                 // Whoever closed the stream did not want to read it.
                 let _ = error.print();
+                let _ = std::io::stdout().flush();
                 if error.use_stderr() { code::USAGE } else { 0 }
             }
         }

@@ -88,11 +88,11 @@ impl Wanted {
                 if found.as_ref() == Some(id) {
                     return true;
                 }
-                let has = found.map_or_else(String::new, |found| format!(" (id {found})"));
-                complain(
-                    Some(name),
-                    &format!("not by {id}{has}: {shown}; nothing done"),
+                let but = found.map_or_else(
+                    || "it has no id (--force releases it)".to_owned(),
+                    |found| format!("its id is {found} and not {id}"),
                 );
+                complain(Some(name), &format!("{shown}; {but}; nothing done"));
                 false
             }
         }

@@ -7,7 +7,12 @@
     reason = "tests; the exceptions for them in clippy.toml do not reach their helpers"
 )]
 
+mod call;
+mod cli;
+mod config;
 mod cron;
 mod examples;
 mod file;
+mod release;
+mod status;
 mod support;
