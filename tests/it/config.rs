@@ -70,11 +70,17 @@ fn only_the_first_file_that_is_found_is_read() {
         ended(call.arg("true")).code
     };
     assert_eq!(code(&|_| {}), 75, "the one in XDG_CONFIG_HOME says nothing");
-    let home = |call: &mut Command| drop(call.env_remove("XDG_CONFIG_HOME"));
+    let home = |call: &mut Command| {
+        call.env_remove("XDG_CONFIG_HOME");
+    };
     assert_eq!(code(&home), 1);
-    let relative = |call: &mut Command| drop(call.env("XDG_CONFIG_HOME", "."));
+    let relative = |call: &mut Command| {
+        call.env("XDG_CONFIG_HOME", ".");
+    };
     assert_eq!(code(&relative), 1, "a relative XDG_CONFIG_HOME is ignored");
-    let variable = |call: &mut Command| drop(call.env("DISTLOCK_CONFIG", place.path("named.toml")));
+    let variable = |call: &mut Command| {
+        call.env("DISTLOCK_CONFIG", place.path("named.toml"));
+    };
     assert_eq!(code(&variable), 3);
     let flag = |call: &mut Command| {
         call.env("DISTLOCK_CONFIG", "/nonexistent");

@@ -13,6 +13,7 @@ mod config;
 mod cron;
 mod examples;
 mod file;
+mod generated;
 mod release;
 mod status;
 mod support;

@@ -1,7 +1,9 @@
 //! `distlock release`, against locks in files and commands that run.
 
 use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
 
+use nix::sys::wait::WaitStatus;
 use serde_json::Value;
 
 use crate::call::{Place, Running};
@@ -112,15 +114,16 @@ fn what_only_cools_is_free_at_once() {
 /// Asks on a terminal and answers.
 fn answered(place: &Place, answer: &str) -> (i32, String) {
     let mut call = place.distlock();
-    call.args(["release", "x", "--force"]);
+    // The terminal, and not what the other tests have.
+    call.args(["release", "x", "--force"])
+        .stdin(Stdio::inherit());
     let mut terminal = rexpect::session::spawn_command(call, Some(10_000)).unwrap();
     let shown = terminal.exp_string("Release x? [y/N]").unwrap();
     terminal.send_line(answer).unwrap();
     let rest = terminal.exp_eof().unwrap();
     let status = terminal.process().wait().unwrap();
-    let code: i32 = match format!("{status:?}").split([',', ')']).nth(1) {
-        Some(code) => code.trim().parse().unwrap(),
-        None => panic!("{status:?}"),
+    let WaitStatus::Exited(_, code) = status else {
+        panic!("{status:?}");
     };
     (code, shown + &rest)
 }
@@ -154,7 +157,7 @@ fn a_lock_of_another_program_is_named_and_left_alone() {
     if !crate::support::is_installed("flock") {
         return;
     }
-    let mut child = flock.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = flock.stdout(Stdio::piped()).spawn().unwrap();
     let mut byte = [0];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
     let by_id = place.call(&["release", "x", "--id", "7f3a91c2"]);
