@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 
 use crate::model::code;
 
@@ -95,8 +95,8 @@ pub struct Run {
 
     /// Wait for the lock; without D, for ever
     ///
-    /// Wait for the lock: up to D with --wait=D, for ever with --wait alone. A wait that ran out
-    /// exits with 75, or with 69 if the last answer was an error.
+    /// --wait=D waits up to D, --wait alone for ever. A wait that ran out exits with 75, or with
+    /// 69 if the last answer was an error.
     #[arg(
         long, value_name = "D", num_args = 0..=1, require_equals = true,
         default_missing_value = FOREVER, help_heading = LOCK
@@ -125,14 +125,15 @@ pub struct Run {
 
     /// The exact key on the server
     ///
-    /// The exact key on the server instead of `distlock:{NAME}`, to share a lock with a program
-    /// that uses a lock library (Redsync, redis-py, node-redlock, rslock).
+    /// Instead of `distlock:{NAME}`, to share a lock with a program that uses a lock library
+    /// (Redsync, redis-py, node-redlock, rslock).
     #[arg(long, value_name = "KEY", help_heading = LOCK)]
     pub raw_key: Option<String>,
 
     /// Exit with 74 if the release is not confirmed
     ///
-    /// Exit with 74 when the command succeeded but the release of the lock was not confirmed.
+    /// Where the command itself failed, its own status stands. Without this a release that was
+    /// not confirmed is only said.
     #[arg(long, help_heading = LOCK)]
     pub strict_release: bool,
 
@@ -142,43 +143,39 @@ pub struct Run {
 
     /// Stop the command when it has run for D; exit 124
     ///
-    /// Stop the command when it has run for D (--signal, then KILL after --kill-after), and exit
-    /// with 124. 0 means no limit.
+    /// It is sent --signal, and KILL after --kill-after. 0 means no limit.
     #[arg(long, value_name = "D", help_heading = COMMAND)]
     pub max_runtime: Option<String>,
 
     /// The signal that stops the command [default: TERM]
     ///
-    /// The first signal when distlock itself stops the command: TERM, SIGTERM or 15 [default:
-    /// TERM].
+    /// The first signal when distlock itself stops the command, written as TERM, SIGTERM or 15.
     #[arg(long, value_name = "SIG", help_heading = COMMAND)]
     pub signal: Option<String>,
 
     /// KILL so long after that signal [default: 10s]
     ///
-    /// The grace between that signal and KILL [default: 10s, or a sixth of a --ttl below 60s].
+    /// The default is a sixth of a --ttl below 60s.
     #[arg(short, long, value_name = "D", help_heading = COMMAND)]
     pub kill_after: Option<String>,
 
     /// What to do when the lease is lost [default: stop]
     ///
-    /// What to do when the lease is lost: stop the command, or warn and let it go on without the
-    /// lock [default: stop]. Exits with 79 in both cases.
+    /// `stop` stops the command, `warn` lets it go on without the lock. Both exit with 79.
     #[arg(long, value_name = "HOW", value_parser = ON_LOST, help_heading = COMMAND)]
     pub on_lost: Option<String>,
 
     /// The grace when another may hold the lock already
     ///
-    /// The grace between the signal and KILL when the lock is definitely lost, so that another
-    /// may hold it already [default: 1s, or --kill-after if that is shorter].
+    /// It stands between the signal and KILL when the lock is definitely lost [default: 1s, or
+    /// --kill-after if that is shorter].
     #[arg(long, value_name = "D", help_heading = COMMAND)]
     pub lost_grace: Option<String>,
 
     /// What to do with what the command left running [default: wait]
     ///
-    /// What to do with processes that still run when the command itself has ended: wait for
-    /// those in its session with the lock held, kill all of them, or ignore them and release
-    /// [default: wait].
+    /// Processes may still run when the command itself has ended: `wait` holds the lock until
+    /// those in its session have ended too, `kill` ends all of them, `ignore` releases at once.
     #[arg(long, value_name = "HOW", value_parser = LEFTOVERS, help_heading = COMMAND)]
     pub leftovers: Option<String>,
 
@@ -192,8 +189,7 @@ pub struct Run {
 
     /// Write one JSON object to FILE at the end
     ///
-    /// Write one JSON object to FILE at the end: outcome, child_code, child_signal, fence,
-    /// waited_ms, ran_ms, released.
+    /// It has the keys outcome, child_code, child_signal, fence, waited_ms, ran_ms, released.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub report: Option<PathBuf>,
 
@@ -212,7 +208,10 @@ pub struct Run {
     /// The command and its arguments
     ///
     /// It is executed directly; a shell line needs -c.
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(
+        trailing_var_arg = true, value_name = "COMMAND",
+        value_hint = ValueHint::CommandWithArguments
+    )]
     pub command: Vec<OsString>,
 }
 
@@ -221,8 +220,8 @@ pub struct Run {
 pub struct Connection {
     /// Where the locks live, such as redis://HOST:6379
     ///
-    /// Where the locks live: redis://HOST[:PORT][/DB], rediss:// (TLS), redis+unix:///PATH,
-    /// valkey://, valkeys://; file:///DIR or `local` for locks of this host only. There is no
+    /// redis://HOST[:PORT][/DB], rediss:// (TLS), redis+unix:///PATH, valkey://, valkeys://;
+    /// file:///DIR or `local` for locks of this host only. There is no
     /// default. A password cannot stand in it here, because it would show in ps: use
     /// --password-file, DISTLOCK_PASSWORD or the file.
     #[arg(long, value_name = "URL", action = ArgAction::Append, help_heading = CONNECTION)]
@@ -234,8 +233,8 @@ pub struct Connection {
 
     /// A file with the password
     ///
-    /// A file with the password on its first line. It is read again when the server refuses the
-    /// password, so that a password can be changed while a command runs.
+    /// The password is its first line. It is read again when the server refuses the password, so
+    /// that a password can be changed while a command runs.
     #[arg(long, value_name = "FILE", help_heading = CONNECTION)]
     pub password_file: Option<PathBuf>,
 
@@ -257,15 +256,15 @@ pub struct Connection {
 
     /// The limit of one attempt to reach the server [default: 2s]
     ///
-    /// The limit of all of one attempt when acquiring or asking: look-up, connect, TLS and
-    /// greeting; and once more as long for the answer [default: 2s].
+    /// It bounds all of an attempt when acquiring or asking: look-up, connect, TLS and greeting;
+    /// the answer may take as long once more.
     #[arg(long, value_name = "D", help_heading = CONNECTION)]
     pub connect_timeout: Option<String>,
 
     /// The configuration file
     ///
-    /// The configuration file [default: the first of $XDG_CONFIG_HOME/distlock.toml (or
-    /// ~/.config/distlock.toml) and /etc/distlock.toml].
+    /// The default is the first of $XDG_CONFIG_HOME/distlock.toml (or ~/.config/distlock.toml)
+    /// and /etc/distlock.toml.
     #[arg(long, value_name = "FILE", help_heading = CONNECTION)]
     pub config: Option<PathBuf>,
 }
@@ -288,8 +287,7 @@ pub struct Status {
 
     /// Print nothing: exit 0 if any is held, 1 if all are free
     ///
-    /// Print nothing: exit with 0 if any is held (or cooling, or being released), 1 if all are
-    /// free, 69 if that could not be told.
+    /// One that is cooling or being released counts as held. 69 if it could not be told.
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
 
@@ -338,8 +336,8 @@ pub struct Release {
 
     /// Free it at once: a second command may start while the first still runs
     ///
-    /// Free the lock at once, without telling its holder first: until the holder notices, its
-    /// command and that of the next holder may run at the same time.
+    /// The holder is not told first: until it notices, its command and that of the next holder
+    /// may run at the same time.
     #[arg(long)]
     pub now: bool,
 

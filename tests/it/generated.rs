@@ -62,7 +62,8 @@ fn variables(command: &clap::Command) -> String {
     for key in KEYS.iter().filter(|key| has(key.name)) {
         if let Some(variable) = key.variable() {
             let option = roff(&format!("--{}", key.name));
-            text += &format!(".TP\n.B {variable}\nAs \\fB{option}\\fR.\n");
+            let entry = [".TP\n.B ", &variable, "\nAs \\fB", &option, "\\fR.\n"];
+            text.extend(entry);
         }
     }
     text.trim_end().to_owned()
@@ -87,7 +88,9 @@ fn page(name: &str) -> String {
     if command.has_subcommands() {
         man.render_subcommands_section(&mut text).unwrap();
     }
-    String::from_utf8(text).unwrap() + &own
+    let text = String::from_utf8(text).unwrap() + &own;
+    // A date that is empty must still be there, or the source is taken for it.
+    text.replacen(" 1  \"distlock", " 1 \"\" \"distlock", 1)
 }
 
 #[test]
