@@ -60,7 +60,7 @@ complete -c distlock -n "__fish_distlock_using_subcommand run" -l config -d 'The
 complete -c distlock -n "__fish_distlock_using_subcommand run" -l report -d 'Write one JSON object to FILE at the end' -r -F
 complete -c distlock -n "__fish_distlock_using_subcommand run" -l log-format -d 'The form of distlock\'s own lines [default: text]' -r -f -a "text\t''
 json\t''"
-complete -c distlock -n "__fish_distlock_using_subcommand run" -s n -l nonblock -d 'Give up at once if the lock is held [default]'
+complete -c distlock -n "__fish_distlock_using_subcommand run" -s n -l nonblock -d 'Give up at once if the lock is held, which is the default'
 complete -c distlock -n "__fish_distlock_using_subcommand run" -l strict-release -d 'Exit with 74 if the release is not confirmed'
 complete -c distlock -n "__fish_distlock_using_subcommand run" -l preserve-status -d 'Exit with the command\'s status instead of 79 or 124'
 complete -c distlock -n "__fish_distlock_using_subcommand run" -l insecure -d 'TLS: do not verify the server\'s certificate'

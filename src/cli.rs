@@ -2,6 +2,10 @@
 //!
 //! Values stay text here. They are read in `config`, together with those from the environment
 //! and the file, so that each of them is understood, and refused, in one way only.
+#![expect(
+    clippy::doc_markdown,
+    reason = "the documentation of an option is its help text, shown on a terminal"
+)]
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -60,6 +64,10 @@ pub enum Task {
 }
 
 /// `distlock run`.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch on the command line"
+)]
 #[derive(Args, Clone, Debug, Default)]
 #[command(
     override_usage = "distlock run [OPTIONS] --name <NAME> [--] <COMMAND> [ARG]...\n       \
@@ -85,7 +93,7 @@ pub struct Run {
     #[arg(long, value_name = "D", help_heading = LOCK)]
     pub ttl: Option<String>,
 
-    /// Give up at once if the lock is held [default]
+    /// Give up at once if the lock is held, which is the default
     #[arg(short, long, conflicts_with_all = ["wait", "wait_for"], help_heading = LOCK)]
     pub nonblock: bool,
 
@@ -218,13 +226,11 @@ pub struct Run {
 /// How to reach the locks; for every subcommand.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Connection {
-    /// Where the locks live, such as redis://HOST:6379
-    ///
-    /// redis://HOST[:PORT][/DB], rediss:// (TLS), redis+unix:///PATH, valkey://, valkeys://;
-    /// file:///DIR or `local` for locks of this host only. There is no
-    /// default. A password cannot stand in it here, because it would show in ps: use
-    /// --password-file, DISTLOCK_PASSWORD or the file.
-    #[arg(long, value_name = "URL", action = ArgAction::Append, help_heading = CONNECTION)]
+    /// Where the locks live, as a URL.
+    #[arg(
+        long, value_name = "URL", action = ArgAction::Append, help_heading = CONNECTION,
+        help = SERVER, long_help = LONG_SERVER
+    )]
     pub server: Vec<String>,
 
     /// The user on the server
@@ -358,6 +364,14 @@ pub const ON_LOST: [&str; 2] = ["stop", "warn"];
 pub const LEFTOVERS: [&str; 3] = ["wait", "kill", "ignore"];
 /// The values of `--log-format`.
 pub const LOG_FORMATS: [&str; 2] = ["text", "json"];
+
+const SERVER: &str = "Where the locks live, such as redis://HOST:6379";
+const LONG_SERVER: &str = "\
+Where the locks live, such as redis://HOST:6379
+
+redis://HOST[:PORT][/DB], rediss:// (TLS), redis+unix:///PATH, valkey://, valkeys://; \
+file:///DIR or `local` for locks of this host only. There is no default. A password cannot stand \
+in it here, because it would show in ps: use --password-file, DISTLOCK_PASSWORD or the file.";
 
 const LOCK: &str = "Lock";
 const COMMAND: &str = "Command";

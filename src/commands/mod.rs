@@ -16,7 +16,7 @@ use crate::store::{self, LockStore, StoreError};
 /// Carries out what was typed, and says how the process is to end.
 pub fn dispatch(cli: Cli, environment: &Environment) -> Outcome {
     let ended = match cli.task {
-        Task::Run(flags) => run::run(*flags, environment),
+        Task::Run(flags) => run::run(&flags, environment),
         Task::Status(flags) => status::status(&flags, environment).map(Outcome::Code),
         Task::List(flags) => list::list(&flags, environment).map(Outcome::Code),
         Task::Release(flags) => release::release(&flags, environment).map(Outcome::Code),

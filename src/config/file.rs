@@ -119,7 +119,7 @@ impl Reader {
             self.error(at, e.message().trim().replace('\n', ", "))
         })?;
         let mut entries = Vec::new();
-        for (key, value) in document.get_ref().iter() {
+        for (key, value) in document.get_ref() {
             if key.get_ref() == "lock" {
                 self.locks(value, &mut entries)?;
             } else {
@@ -140,14 +140,14 @@ impl Reader {
         };
         let locks = value.get_ref().as_table();
         let locks = locks.ok_or_else(|| wrong(value.span().start, "lock"))?;
-        for (name, value) in locks.iter() {
+        for (name, value) in locks {
             let at = name.span().start;
             let lock = name.get_ref();
             keys::check(Kind::Name, lock)
                 .map_err(|problem| self.error(at, format!("{}: {problem}", table(lock).trim())))?;
             let settings = value.get_ref().as_table();
             let settings = settings.ok_or_else(|| wrong(at, &format!("lock.{lock}")))?;
-            for (key, value) in settings.iter() {
+            for (key, value) in settings {
                 entries.push(self.entry(Some(lock), key.get_ref(), &key.span(), value)?);
             }
         }
@@ -179,7 +179,7 @@ impl Reader {
 
     fn line(&self, at: usize) -> usize {
         let before = &self.bytes[..at.min(self.bytes.len())];
-        1 + before.iter().filter(|&&byte| byte == b'\n').count()
+        before.split(|&byte| byte == b'\n').count()
     }
 
     fn error(&self, at: usize, problem: impl Into<String>) -> ConfigError {
@@ -221,14 +221,12 @@ fn text_of(kind: Kind, value: &DeValue<'_>) -> Result<String, String> {
         (Kind::Switch, _) => wrong("true or false"),
         (Kind::Wait, DeValue::Boolean(true)) => Ok(crate::cli::FOREVER.into()),
         (Kind::Wait, DeValue::Boolean(false)) => Ok("0".into()),
-        (Kind::ExitCode, DeValue::Integer(_)) | (Kind::Signal, DeValue::Integer(_)) => {
-            number(value)
-        }
-        (Kind::ExitCode, _) => wrong("a number"),
-        (
+        (Kind::ExitCode | Kind::Signal, DeValue::Integer(_))
+        | (
             Kind::Length | Kind::ConnectTimeout | Kind::Ttl | Kind::Wait,
             DeValue::Integer(_) | DeValue::Float(_),
         ) => number(value),
+        (Kind::ExitCode, _) => wrong("a number"),
         (Kind::Length | Kind::ConnectTimeout | Kind::Ttl, DeValue::String(text)) => {
             Ok(text.to_string())
         }

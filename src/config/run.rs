@@ -23,10 +23,9 @@ const TERM: i32 = 15;
 /// # Errors
 /// A value that cannot be used, alone or together with another; no name, command or server.
 pub fn run_settings(
-    flags: cli::Run,
+    flags: &cli::Run,
     environment: &Environment,
 ) -> Result<RunSettings, ConfigError> {
-    let flags = &flags;
     forgotten_equals_sign(flags)?;
     let name = flags.name.as_deref().map(lock_name).transpose()?;
     let mut sources = Sources::load(flags.connection.config.as_deref(), environment)?;

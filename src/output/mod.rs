@@ -31,7 +31,7 @@ pub fn complain(name: Option<&str>, text: &str) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Whether what [`print`] writes goes to a terminal.
+/// Whether what [`print()`] writes goes to a terminal.
 pub fn is_shown() -> bool {
     io::stdout().is_terminal()
 }

@@ -27,11 +27,9 @@ pub fn text(key: &LockKey, state: &State<'_>) -> String {
         State::Free => format!("{name}: free\n"),
         State::Unknown(_) => format!("{name}: unknown\n"),
         State::Taken(holding) => {
-            let mut text = format!("{name}: {}\n", headline(holding));
-            for (label, value) in details(holding) {
-                text += &format!("  {label:<9}{value}\n");
-            }
-            text
+            let line = |(label, value)| format!("  {label:<9}{value}\n");
+            let details: String = details(holding).into_iter().map(line).collect();
+            format!("{name}: {}\n{details}", headline(holding))
         }
     }
 }

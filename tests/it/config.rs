@@ -25,7 +25,7 @@ fn settings(words: &[&str], variables: &[(&str, &str)]) -> Result<RunSettings, C
     };
     let variables = variables.iter().copied();
     let environment = Environment::new(variables).with_system_file("/nonexistent");
-    config::run_settings(*run, &environment)
+    config::run_settings(&run, &environment)
 }
 
 #[test]
