@@ -205,3 +205,57 @@ fn at_the_latest(left: TimeLeft) -> String {
         TimeLeft::Never | TimeLeft::WhileHeld => human(TOMBSTONE),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{LockKey, LockName};
+
+    fn seen(value: &str, left: TimeLeft) -> Holding {
+        let key: LockKey = "x".parse::<LockName>().unwrap().into();
+        Holding::new(key, value.into(), left, ServerTime(1_796_000_000_000_000))
+    }
+
+    fn value(how: &Evict) -> Record {
+        let Evict::Tombstone { value, .. } = how else {
+            panic!("{how:?}");
+        };
+        Record::parse(value.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_tombstone_keeps_the_id_and_has_a_token_of_its_own() {
+        let id = "7f3a91c2";
+        let record = format!("{{\"v\":1,\"token\":\"t\",\"id\":\"{id}\",\"ttl_ms\":30000}}");
+        let how = tombstone(&seen(&record, TimeLeft::Never)).unwrap();
+        let written = value(&how);
+        assert_eq!(written.condition(), Condition::Released);
+        assert_eq!(written.id, id);
+        assert_ne!(written.token, "t");
+        assert_eq!(written.released_by, Some(identity::user_at_host()));
+        let Evict::Tombstone { otherwise, .. } = how else {
+            panic!("{how:?}");
+        };
+        assert_eq!(otherwise, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn the_value_of_another_program_becomes_a_tombstone_that_we_can_read() {
+        let how = tombstone(&seen("MTIzNDU2", TimeLeft::Never)).unwrap();
+        assert_eq!(value(&how).condition(), Condition::Released);
+    }
+
+    #[test]
+    fn what_may_still_run_is_said_with_its_host_and_its_end() {
+        let record = "{\"v\":1,\"token\":\"t\",\"id\":\"7f3a91c2\",\"host\":\"web3\"}";
+        let left = TimeLeft::For(Duration::from_secs(48));
+        assert_eq!(
+            done(&seen(record, left), &Evict::Now),
+            "released at once; its command on web3 may run until 2026-11-30T00:54:08.000Z"
+        );
+        assert!(
+            done(&seen("other", TimeLeft::Never), &Evict::Now)
+                .ends_with("its command on its host may still run")
+        );
+    }
+}

@@ -260,3 +260,47 @@ fn article(value: &DeValue<'_>) -> &'static str {
         DeValue::Table(_) => "a table",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(bytes: &[u8]) -> Result<File, ConfigError> {
+        File::parse("/f".into(), bytes.to_vec())
+    }
+
+    #[test]
+    fn a_lock_has_its_own_values_and_their_lines() {
+        let file = parse(b"ttl = 90\n\n[lock.'a.b']\nttl = '2m'\nwait = true\n").unwrap();
+        assert_eq!(file.get(None, "ttl").unwrap().0, "90");
+        let (text, origin) = file.get(Some("a.b"), "ttl").unwrap();
+        assert_eq!(
+            (text, origin.to_string().as_str()),
+            ("2m", "/f:4: [lock.a.b] ttl")
+        );
+        assert_eq!(
+            file.get(Some("a.b"), "wait").unwrap().0,
+            crate::cli::FOREVER
+        );
+        assert!(file.get(Some("a"), "ttl").is_none());
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused_with_their_line() {
+        let error = parse(b"ttl = 1\nuser = '\xff'\n").unwrap_err();
+        assert_eq!(error.to_string(), "/f:2: is not UTF-8");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_stands_in_a_file_is_read_or_refused_in_one_line(
+            text in "([a-z-]{1,9}|ttl|server|lock|\\[lock\\.[a-z{ ]*\\])( = ?)?(['\"]?[0-9a-zé.:/@-]*['\"]?|true|\\[\\])\n?.{0,9}",
+        ) {
+            if let Err(error) = parse(text.as_bytes()) {
+                let said = error.to_string();
+                prop_assert!(!said.contains('\n') && said.starts_with("/f:"), "{said:?}");
+            }
+        }
+    }
+}

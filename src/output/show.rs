@@ -246,3 +246,135 @@ fn row(holding: &Holding) -> [String; 9] {
         reason(record).unwrap_or_else(dash),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::ServerTime;
+    use crate::model::{FencingToken, Holder, HolderId, LockName, Token, Ttl};
+
+    const SINCE: ServerTime = ServerTime(1_796_000_000_000_000);
+
+    fn key() -> LockKey {
+        "backup".parse::<LockName>().unwrap().into()
+    }
+
+    fn record(reason: &str) -> Record {
+        let holder = Holder {
+            host: "web3".into(),
+            user: "deploy".into(),
+            pid: 4711,
+            boot: "b".into(),
+            program: "pg_dump".into(),
+            reason: Some(reason.into()),
+        };
+        let id = HolderId::parse("7f3a91c2").unwrap();
+        let ttl = Ttl::new(Duration::from_secs(60)).unwrap();
+        Record::new(&Token::from_bits([1; 16]), &id, &holder, SINCE, Some(ttl))
+    }
+
+    fn holding(value: impl Into<Vec<u8>>, left: TimeLeft) -> Holding {
+        let now = SINCE.plus(Duration::from_secs(720));
+        let mut holding = Holding::new(key(), value.into(), left, now);
+        holding.fence = Some(FencingToken(1_796_000_000_000_000));
+        holding
+    }
+
+    fn for_48s(record: &Record) -> Holding {
+        holding(record.to_json(), TimeLeft::For(Duration::from_secs(48)))
+    }
+
+    fn object(holding: &Holding) -> serde_json::Value {
+        let server = "redis://me:secret@locks.example".parse().unwrap();
+        let line = json(&key(), &server, &State::Taken(holding));
+        assert!(
+            line.ends_with("}\n") && line.matches('\n').count() == 1 && !line.contains("secret")
+        );
+        serde_json::from_str(&line).unwrap()
+    }
+
+    #[test]
+    fn a_held_lock_is_shown_with_all_that_is_known() {
+        let held = for_48s(&record("nightly"));
+        assert_eq!(
+            text(&key(), &State::Taken(&held)),
+            "backup: held by deploy@web3 pid 4711 (pg_dump)\n  \
+             id       7f3a91c2\n  \
+             since    2026-11-30T00:53:20.000Z (12m ago)\n  \
+             left     48s unless renewed\n  \
+             reason   nightly\n  \
+             fence    1796000000000000\n"
+        );
+        let object = object(&held);
+        assert_eq!(object["server"], "redis://locks.example");
+        assert_eq!(object["left_ms"], 48_000);
+        assert_eq!(object["ttl_ms"], 60_000);
+        assert_eq!(object["fence"], 1_796_000_000_000_000_u64);
+        assert_eq!(object["now"], "2026-11-30T01:05:20.000Z");
+    }
+
+    #[test]
+    fn other_programs_and_missing_expiries_are_named() {
+        let other = holding("MTIz\u{1b}[2J", TimeLeft::Never);
+        assert_eq!(
+            text(&key(), &State::Taken(&other)),
+            "backup: held by another program (value \"MTIz\\u{1b}[2J\")\n  \
+             left     no expiry\n  \
+             fence    1796000000000000\n"
+        );
+        let object = object(&other);
+        assert_eq!(object["state"], "held");
+        assert_eq!(object["expiry"], "none");
+        assert_eq!(object["value"], "MTIz\\u{1b}[2J");
+        assert!(object["id"].is_null());
+    }
+
+    #[test]
+    fn tombstones_and_cooling_records_are_told_apart() {
+        let token = Token::from_bits([2; 16]);
+        let tombstone = for_48s(&record("nightly").tombstone(&token, "root@db1"));
+        let shown = text(&key(), &State::Taken(&tombstone));
+        let head = "backup: being released by root@db1: the command of deploy@web3 pid 4711 (pg_dump) is being stopped\n";
+        assert!(shown.starts_with(head), "{shown}");
+        assert_eq!(object(&tombstone)["state"], "releasing");
+        assert_eq!(object(&tombstone)["released_by"], "root@db1");
+        let ended = SINCE.plus(Duration::from_secs(700));
+        let cooling = for_48s(&record("nightly").cooling(&token, ended));
+        let shown = text(&key(), &State::Taken(&cooling));
+        assert!(
+            shown.contains("\n  ended    2026-11-30T01:05:00.000Z (20s ago)\n  left     48s\n"),
+            "{shown}"
+        );
+        assert_eq!(object(&cooling)["state"], "cooling");
+    }
+
+    #[test]
+    fn text_from_a_server_can_neither_drive_a_terminal_nor_break_a_table() {
+        let mut evil = record("");
+        for field in [&mut evil.host, &mut evil.user, &mut evil.program] {
+            *field = format!("\u{1b}[2J\t\n\u{202e}{}", "x".repeat(300));
+        }
+        evil.reason = Some(evil.host.clone());
+        evil.since = "\u{7}never".into();
+        let evil = for_48s(&evil);
+        assert!(evil.record.is_some());
+        let server = "redis://h".parse().unwrap();
+        let rows = rows(std::slice::from_ref(&evil));
+        assert_eq!(
+            (rows.matches('\t').count(), rows.matches('\n').count()),
+            (8, 1)
+        );
+        for shown in [
+            rows.replace('\t', ""),
+            table(std::slice::from_ref(&evil)),
+            text(&key(), &State::Taken(&evil)),
+            json(&key(), &server, &State::Taken(&evil)),
+        ] {
+            let bad = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+            assert!(!shown.contains(bad), "{shown:?}");
+            assert!(shown.len() < 2000, "{}", shown.len());
+        }
+    }
+}

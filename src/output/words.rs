@@ -57,7 +57,7 @@ pub fn condition(holding: &Holding) -> Condition {
 /// Another program, by what it wrote.
 pub fn stranger(holding: &Holding) -> String {
     let value = escape(&String::from_utf8_lossy(&holding.value), 60);
-    format!("another program (value {value:?})")
+    format!("another program (value \"{value}\")")
 }
 
 /// `user@host pid N (program)`.
