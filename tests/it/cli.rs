@@ -90,6 +90,7 @@ fn wrong_usage_is_64_and_never_the_2_of_commands() {
         &["status"],
         &["status", "a b"],
         &["status", "-q", "--json", "x"],
+        &["status", "--raw-key", "k", "x"],
         &["status", "--raw-key", "k", "x", "y"],
         &["list", "x"],
         &["release", "x"],
