@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::model::{MAX_TTL, MIN_TTL, Ttl};
-use crate::session;
+use crate::session::fits;
 
 /// The grace if none was given: a short TTL has no room for ten seconds.
 pub(super) fn default_kill_after(ttl: Ttl) -> Duration {
@@ -18,15 +18,14 @@ pub(super) fn default_kill_after(ttl: Ttl) -> Duration {
 pub(super) fn smallest(kill_after: Duration) -> Option<Duration> {
     // What is left grows with the TTL, so the first that fits can be searched by halving.
     let (mut low, mut high) = (MIN_TTL.as_secs(), MAX_TTL.as_secs());
-    let fits = |seconds| {
-        Ttl::new(Duration::from_secs(seconds)).is_ok_and(|ttl| session::fits(ttl, kill_after))
-    };
-    if !fits(high) {
+    let works =
+        |seconds| Ttl::new(Duration::from_secs(seconds)).is_ok_and(|ttl| fits(ttl, kill_after));
+    if !works(high) {
         return None;
     }
     while low < high {
         let middle = low.midpoint(high);
-        if fits(middle) {
+        if works(middle) {
             high = middle;
         } else {
             low = middle + 1;
@@ -38,7 +37,6 @@ pub(super) fn smallest(kill_after: Duration) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::fits;
     use proptest::prelude::*;
 
     fn ttl(length: Duration) -> Ttl {

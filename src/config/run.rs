@@ -11,7 +11,7 @@ use super::{
 };
 use crate::cli;
 use crate::model::{LockKey, LockName, Ttl, human, parse_duration};
-use crate::session;
+use crate::session::fits;
 
 const TTL: Duration = Duration::from_secs(60);
 const SHORT_TTL: Duration = Duration::from_secs(5);
@@ -266,7 +266,7 @@ fn room(
     given_ttl: Option<&Found<Ttl>>,
     given_grace: Option<&Found<Duration>>,
 ) -> Result<(), ConfigError> {
-    if session::fits(ttl, grace) {
+    if fits(ttl, grace) {
         return Ok(());
     }
     let ttl_at = given_ttl.map(|found| (found.level, &found.origin));
