@@ -8,7 +8,7 @@ pub mod memory;
 pub mod redis;
 mod url;
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ pub trait LockStore: Send {
     }
 
     /// From now on a call ends early, with [`ErrorKind::Interrupted`], when one of these
-    /// descriptors is readable.
-    fn interrupt_by(&mut self, _descriptors: &[RawFd]) {}
+    /// descriptors is readable. The store keeps duplicates of them.
+    fn interrupt_by(&mut self, _descriptors: &[BorrowedFd<'_>]) {}
 
     /// Forgets the connection without a word to the server.
     fn disconnect(&mut self) {}

@@ -38,7 +38,10 @@ const TEXTS: &[(&str, ErrorKind)] = &[
     ("max number of clients", ErrorKind::NoAnswer),
     ("unknown command", ErrorKind::Refused),
     ("scripting support disabled", ErrorKind::Refused),
-    ("the user executing the script can't run", ErrorKind::Refused),
+    (
+        "the user executing the script can't run",
+        ErrorKind::Refused,
+    ),
     ("acl failure in script", ErrorKind::Refused),
     ("can't access at least one of the keys", ErrorKind::Refused),
     ("operation not permitted", ErrorKind::Refused),
@@ -56,7 +59,12 @@ const TEXTS: &[(&str, ErrorKind)] = &[
 /// may come from a proxy and leaves open what the server did.
 pub(super) fn classify(text: &str) -> Option<ErrorKind> {
     let code = text.split(' ').next().unwrap_or_default();
-    let find = |word: &str| CODES.iter().find(|(code, _)| *code == word).map(|row| row.1);
+    let find = |word: &str| {
+        CODES
+            .iter()
+            .find(|(code, _)| *code == word)
+            .map(|row| row.1)
+    };
     if let Some(kind) = find(code) {
         return Some(kind);
     }
@@ -91,25 +99,34 @@ pub(super) fn of_server(error: &ServerError) -> StoreError {
     let public = text.split(", with args").next().unwrap_or_default();
     let shown = escape(public.trim_end(), SHOWN);
     let lower = public.to_lowercase();
-    StoreError::new(kind, match () {
-        () if text.starts_with("MOVED ") || text.starts_with("ASK ") => {
-            format!("it is a cluster node, which is not supported ({shown})")
-        }
-        () if lower.contains("no password is set") || lower.contains("without any password configured") => {
-            format!("a password was given, but the server has none set ({shown})")
-        }
-        () if (lower.contains("unknown command") && lower.contains("eval")) || lower.contains("scripting support disabled") => {
-            format!("the server has no EVAL, which is required ({shown})")
-        }
-        () => shown,
-    })
+    StoreError::new(
+        kind,
+        match () {
+            () if text.starts_with("MOVED ") || text.starts_with("ASK ") => {
+                format!("it is a cluster node, which is not supported ({shown})")
+            }
+            () if lower.contains("no password is set")
+                || lower.contains("without any password configured") =>
+            {
+                format!("a password was given, but the server has none set ({shown})")
+            }
+            () if (lower.contains("unknown command") && lower.contains("eval"))
+                || lower.contains("scripting support disabled") =>
+            {
+                format!("the server has no EVAL, which is required ({shown})")
+            }
+            () => shown,
+        },
+    )
 }
 
 /// Our error for one of the system's at a socket.
 pub(super) fn of_system(error: Errno) -> StoreError {
     let (kind, text) = match error {
         Errno::ECONNREFUSED => (ErrorKind::Down, "connection refused"),
-        Errno::ECONNRESET | Errno::EPIPE | Errno::ECONNABORTED => (ErrorKind::Down, "connection reset"),
+        Errno::ECONNRESET | Errno::EPIPE | Errno::ECONNABORTED => {
+            (ErrorKind::Down, "connection reset")
+        }
         Errno::ENOENT => (ErrorKind::Down, "no such socket"),
         Errno::EACCES | Errno::EPERM => (ErrorKind::Refused, "permission denied"),
         Errno::EMFILE | Errno::ENFILE => (ErrorKind::Local, "too many open files on this host"),
@@ -155,33 +172,96 @@ mod tests {
     #[test]
     fn every_known_error_has_its_class_and_keeps_its_text() {
         let table = [
-            ("LOADING Redis is loading the dataset in memory", ErrorKind::Down),
-            ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", ErrorKind::NoAnswer),
-            ("READONLY You can't write against a read only replica.", ErrorKind::NoAnswer),
-            ("READONLY You can't write against a read only replica. script: 5e, on @user_script:1.", ErrorKind::NoAnswer),
-            ("ERR Error running script (call to f_5e): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.", ErrorKind::NoAnswer),
-            ("ERR Error running script (call to f_5e): @user_script:1: -OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::NoAnswer),
-            ("ERR Error running script (call to f_5e): @user_script:1: -MISCONF Redis is configured to save RDB snapshots", ErrorKind::NoAnswer),
-            ("ERR Error running script (call to f_5e): @user_script:1: NOREPLICAS Not enough good replicas to write.", ErrorKind::NoAnswer),
-            ("ERR Error running script (call to f_5e): @user_script:1: WRONGTYPE Operation against a key", ErrorKind::Foreign),
-            ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::NoAnswer),
-            ("MISCONF Redis is configured to save RDB snapshots", ErrorKind::NoAnswer),
-            ("NOREPLICAS Not enough good replicas to write.", ErrorKind::NoAnswer),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                ErrorKind::Down,
+            ),
+            (
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                ErrorKind::NoAnswer,
+            ),
+            (
+                "READONLY You can't write against a read only replica.",
+                ErrorKind::NoAnswer,
+            ),
+            (
+                "READONLY You can't write against a read only replica. script: 5e, on @user_script:1.",
+                ErrorKind::NoAnswer,
+            ),
+            (
+                "ERR Error running script (call to f_5e): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.",
+                ErrorKind::NoAnswer,
+            ),
+            (
+                "ERR Error running script (call to f_5e): @user_script:1: -OOM command not allowed when used memory > 'maxmemory'.",
+                ErrorKind::NoAnswer,
+            ),
+            (
+                "ERR Error running script (call to f_5e): @user_script:1: -MISCONF Redis is configured to save RDB snapshots",
+                ErrorKind::NoAnswer,
+            ),
+            (
+                "ERR Error running script (call to f_5e): @user_script:1: NOREPLICAS Not enough good replicas to write.",
+                ErrorKind::NoAnswer,
+            ),
+            (
+                "ERR Error running script (call to f_5e): @user_script:1: WRONGTYPE Operation against a key",
+                ErrorKind::Foreign,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                ErrorKind::NoAnswer,
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots",
+                ErrorKind::NoAnswer,
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                ErrorKind::NoAnswer,
+            ),
             ("MASTERDOWN Link with MASTER is down", ErrorKind::NoAnswer),
             ("CLUSTERDOWN Hash slot not served", ErrorKind::NoAnswer),
-            ("TRYAGAIN Multiple keys request during rehashing of slot", ErrorKind::NoAnswer),
+            (
+                "TRYAGAIN Multiple keys request during rehashing of slot",
+                ErrorKind::NoAnswer,
+            ),
             ("ERR max number of clients reached", ErrorKind::NoAnswer),
-            ("ERR max number of clients + cluster connections reached", ErrorKind::NoAnswer),
+            (
+                "ERR max number of clients + cluster connections reached",
+                ErrorKind::NoAnswer,
+            ),
             ("NOAUTH Authentication required.", ErrorKind::Refused),
-            ("WRONGPASS invalid username-password pair or user is disabled.", ErrorKind::Refused),
+            (
+                "WRONGPASS invalid username-password pair or user is disabled.",
+                ErrorKind::Refused,
+            ),
             ("ERR invalid password", ErrorKind::Refused),
             ("ERR operation not permitted", ErrorKind::Refused),
-            ("NOPERM this user has no permissions to run the 'eval' command", ErrorKind::Refused),
-            ("DENIED Redis is running in protected mode", ErrorKind::Refused),
-            ("ERR The user executing the script can't run this command or subcommand script: 5e, on @user_script:1.", ErrorKind::Refused),
-            ("ERR ACL failure in script: User x has no permissions to run the 'set' command script: 5e", ErrorKind::Refused),
-            ("ERR This instance has Lua scripting support disabled", ErrorKind::Refused),
-            ("WRONGTYPE Operation against a key holding the wrong kind of value", ErrorKind::Foreign),
+            (
+                "NOPERM this user has no permissions to run the 'eval' command",
+                ErrorKind::Refused,
+            ),
+            (
+                "DENIED Redis is running in protected mode",
+                ErrorKind::Refused,
+            ),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 5e, on @user_script:1.",
+                ErrorKind::Refused,
+            ),
+            (
+                "ERR ACL failure in script: User x has no permissions to run the 'set' command script: 5e",
+                ErrorKind::Refused,
+            ),
+            (
+                "ERR This instance has Lua scripting support disabled",
+                ErrorKind::Refused,
+            ),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+                ErrorKind::Foreign,
+            ),
             ("ERR DB index is out of range", ErrorKind::Foreign),
         ];
         for (text, kind) in table {
@@ -198,7 +278,9 @@ mod tests {
     fn errors_say_what_is_not_supported() {
         let say = |text: &str| of_server(&parsed(text)).text;
         assert!(say("MOVED 8718 10.0.0.1:6379").contains("cluster node"));
-        assert!(say("ERR unknown command `EVAL`, with args beginning with: `x`").contains("no EVAL"));
+        assert!(
+            say("ERR unknown command `EVAL`, with args beginning with: `x`").contains("no EVAL")
+        );
         let auth = say("ERR unknown command `AUTH`, with args beginning with: `secret`, ");
         assert!(!auth.contains("secret"), "{auth}");
         assert!(say("ERR Client sent AUTH, but no password is set").contains("has none set"));

@@ -80,7 +80,10 @@ const TOO_LONG: Frame = Frame::Refused("its reply is too long");
 /// The line that begins behind the type byte at `at`, without its end.
 fn line(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     let start = at + 1;
-    let end = bytes.get(start..)?.windows(2).position(|two| two == b"\r\n")?;
+    let end = bytes
+        .get(start..)?
+        .windows(2)
+        .position(|two| two == b"\r\n")?;
     Some(start..start + end)
 }
 
@@ -89,7 +92,9 @@ fn length(digits: &[u8]) -> Result<Option<usize>, Frame> {
     if digits == b"-1" {
         return Ok(None);
     }
-    let number = std::str::from_utf8(digits).ok().and_then(|text| text.parse::<usize>().ok());
+    let number = std::str::from_utf8(digits)
+        .ok()
+        .and_then(|text| text.parse::<usize>().ok());
     match number {
         Some(number) if number <= MAX_REPLY => Ok(Some(number)),
         Some(_) => Err(TOO_LONG),
@@ -113,7 +118,12 @@ mod tests {
     #[test]
     fn every_prefix_of_a_reply_is_partial_and_the_whole_is_complete() {
         let replies: [&[u8]; 8] = [
-            b"+OK\r\n", b"-ERR no\r\n", b":-17\r\n", b"$-1\r\n", b"*-1\r\n", b"*0\r\n",
+            b"+OK\r\n",
+            b"-ERR no\r\n",
+            b":-17\r\n",
+            b"$-1\r\n",
+            b"*-1\r\n",
+            b"*0\r\n",
             b"$5\r\na\r\nbc\r\n",
             b"*4\r\n:1\r\n*2\r\n$1\r\nx\r\n*0\r\n$0\r\n\r\n:3\r\n",
         ];
@@ -130,8 +140,15 @@ mod tests {
     #[test]
     fn hostile_replies_are_refused_before_anything_is_allocated() {
         let hostile: [&[u8]; 9] = [
-            b"$1048577\r\n", b"$99999999999999999999\r\n", b"*1048577\r\n", b"$-2\r\n", b"*x\r\n",
-            b"%1\r\n", b"HTTP/1.1 400\r\n", b"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n", b"\x15\x03\x01\r\n",
+            b"$1048577\r\n",
+            b"$99999999999999999999\r\n",
+            b"*1048577\r\n",
+            b"$-2\r\n",
+            b"*x\r\n",
+            b"%1\r\n",
+            b"HTTP/1.1 400\r\n",
+            b"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n",
+            b"\x15\x03\x01\r\n",
         ];
         for reply in hostile {
             assert!(matches!(scan(reply), Frame::Refused(_)), "{reply:?}");

@@ -82,7 +82,13 @@ mod tests {
 
     #[test]
     fn keys_of_another_shape_have_no_name() {
-        for key in [&b"distlock:{}"[..], b"distlock:{a b}", b"distlock:{\xff}", b"x", b"distlock:{a}}"] {
+        for key in [
+            &b"distlock:{}"[..],
+            b"distlock:{a b}",
+            b"distlock:{\xff}",
+            b"x",
+            b"distlock:{a}}",
+        ] {
             assert_eq!(name_of(key), None, "{key:?}");
         }
     }

@@ -79,7 +79,9 @@ impl Resolver {
         attempt: &Attempt<'_>,
         bound: Option<Duration>,
     ) -> Result<Option<Result<Vec<SocketAddr>, StoreError>>, StoreError> {
-        let Some(running) = &self.running else { return Ok(None) };
+        let Some(running) = &self.running else {
+            return Ok(None);
+        };
         let start = Boot::now();
         loop {
             let pause = bound.map(|bound| bound.saturating_sub(Boot::now().since(start)));
@@ -102,16 +104,23 @@ fn start(host: String, port: u16) -> Result<Running, StoreError> {
     let done = Arc::new(done);
     let signal = Arc::clone(&done);
     let look_up = move || {
-        let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        let found = (host.as_str(), port)
+            .to_socket_addrs()
+            .map(Iterator::collect);
         // The counter of a fresh descriptor takes a write without blocking.
         let _ = signal.write(1);
         found
     };
-    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(errors::of_system)?;
+    let mask = SigSet::all()
+        .thread_swap_mask(SigmaskHow::SIG_BLOCK)
+        .map_err(errors::of_system)?;
     let thread = thread::Builder::new().name("look-up".into()).spawn(look_up);
     mask.thread_set_mask().map_err(errors::of_system)?;
     let thread = thread.map_err(|error| {
-        StoreError::new(ErrorKind::Local, format!("no thread for the look-up: {error}"))
+        StoreError::new(
+            ErrorKind::Local,
+            format!("no thread for the look-up: {error}"),
+        )
     })?;
     Ok(Running { thread, done })
 }
@@ -120,7 +129,9 @@ fn start(host: String, port: u16) -> Result<Running, StoreError> {
 fn join(thread: JoinHandle<io::Result<Vec<SocketAddr>>>) -> Result<Vec<SocketAddr>, StoreError> {
     let failed = |why: &str| {
         // The resolver prefixes its reason with words that ours already has.
-        let why = why.strip_prefix("failed to lookup address information: ").unwrap_or(why);
+        let why = why
+            .strip_prefix("failed to lookup address information: ")
+            .unwrap_or(why);
         StoreError::new(ErrorKind::NoAnswer, format!("look-up failed: {why}"))
     };
     match thread.join() {

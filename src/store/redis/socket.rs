@@ -48,7 +48,9 @@ impl Socket {
             if open.is_empty() {
                 continue;
             }
-            if let Some(connected) = first_connected(&mut open, more.then_some(stagger), attempt, &mut last)? {
+            if let Some(connected) =
+                first_connected(&mut open, more.then_some(stagger), attempt, &mut last)?
+            {
                 return Self::tuned(connected);
             }
         }
@@ -129,7 +131,10 @@ fn first_connected(
     attempt: &Attempt<'_>,
     last: &mut StoreError,
 ) -> Result<Option<OwnedFd>, StoreError> {
-    let wanted: Vec<Wanted<'_>> = open.iter().map(|fd| (fd.as_fd(), PollFlags::POLLOUT)).collect();
+    let wanted: Vec<Wanted<'_>> = open
+        .iter()
+        .map(|fd| (fd.as_fd(), PollFlags::POLLOUT))
+        .collect();
     let ready = attempt.wait(&wanted, pause)?;
     for at in (0..ready.len()).rev().filter(|&at| ready[at]) {
         let fd = open.remove(at);

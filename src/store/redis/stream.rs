@@ -83,7 +83,10 @@ pub(super) struct PlainStream {
 
 impl PlainStream {
     pub(super) fn new(socket: Socket) -> Self {
-        Self { socket, queued: Vec::new() }
+        Self {
+            socket,
+            queued: Vec::new(),
+        }
     }
 
     fn flush(&mut self) -> Result<Step<()>, StoreError> {
@@ -101,7 +104,12 @@ impl PlainStream {
 pub(super) fn step(result: io::Result<usize>) -> Result<Step<usize>, StoreError> {
     match result {
         Ok(count) => Ok(Step::Done(count)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ) =>
+        {
             Ok(Step::Blocked)
         }
         Err(error) => Err(errors::of_io(&error)),

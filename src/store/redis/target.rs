@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use url::Host;
 
 use super::super::{Access, ErrorKind, ServerUrl, StoreError};
+#[cfg(feature = "tls")]
+use super::tls::TlsSettings;
 
 const DEFAULT_PORT: u16 = 6379;
 
@@ -27,8 +29,12 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(server: &ServerUrl, access: &Access) -> Result<Self, StoreError> {
-        let unix = matches!(server.scheme(), "unix" | "redis+unix");
-        let place = if unix { unix_place(server)? } else { tcp_place(server)? };
+        let unix = server.scheme() == "redis+unix";
+        let place = if unix {
+            unix_place(server)?
+        } else {
+            tcp_place(server)?
+        };
         let url = server.url();
         let query = |wanted: &[&str]| {
             url.query_pairs()
@@ -36,13 +42,22 @@ impl Target {
                 .map(|(_, value)| value.into_owned())
         };
         let user = Some(url.username()).filter(|user| !user.is_empty());
-        let path = if unix { "" } else { url.path().trim_matches('/') };
-        let database = Some(path.to_owned()).filter(|path| !path.is_empty()).or_else(|| query(&["db"]));
+        let path = if unix {
+            ""
+        } else {
+            url.path().trim_matches('/')
+        };
+        let database = Some(path.to_owned())
+            .filter(|path| !path.is_empty())
+            .or_else(|| query(&["db"]));
         Ok(Self {
             place,
             tls: matches!(server.scheme(), "rediss" | "valkeys"),
             database: parse_database(database.as_deref())?,
-            user: user.map(decode).or_else(|| query(&["user"])).or_else(|| access.user.clone()),
+            user: user
+                .map(decode)
+                .or_else(|| query(&["user"]))
+                .or_else(|| access.user.clone()),
             password: url
                 .password()
                 .map(decode)
@@ -52,8 +67,16 @@ impl Target {
         })
     }
 
-    /// The password as it is now: a password file is read anew for each connection, so that a
-    /// changed password is found without a restart.
+    /// What TLS needs, if the URL asks for it.
+    #[cfg(feature = "tls")]
+    pub(super) fn tls_settings(&self, access: &Access) -> Result<Option<TlsSettings>, StoreError> {
+        match &self.place {
+            Place::Tcp { host, .. } if self.tls => TlsSettings::new(host, access).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The password as it is now; reads the password file, if that is where it is.
     pub(super) fn password(&self) -> Result<Option<String>, StoreError> {
         let (None, Some(file)) = (&self.password, &self.password_file) else {
             return Ok(self.password.clone());
@@ -61,7 +84,10 @@ impl Target {
         let text = std::fs::read_to_string(file).map_err(|error| {
             StoreError::new(
                 ErrorKind::Refused,
-                format!("the password file {} cannot be read: {error}", file.display()),
+                format!(
+                    "the password file {} cannot be read: {error}",
+                    file.display()
+                ),
             )
         })?;
         let line = text.strip_suffix('\n').unwrap_or(&text);
@@ -72,7 +98,9 @@ impl Target {
 fn unix_place(server: &ServerUrl) -> Result<Place, StoreError> {
     let path = decode(server.url().path());
     if server.url().has_host() || !path.starts_with('/') {
-        return Err(unfit("the path of a Unix socket is absolute: redis+unix:///PATH"));
+        return Err(unfit(
+            "the path of a Unix socket is absolute: redis+unix:///PATH",
+        ));
     }
     Ok(Place::Unix(path.into()))
 }
@@ -145,8 +173,17 @@ mod tests {
 
     #[test]
     fn unusable_urls_are_refused() {
-        for url in ["redis:///0", "redis://h/x", "redis+unix://host/x", "unix:relative"] {
-            assert_eq!(target(url).err().map(|e| e.kind), Some(ErrorKind::Foreign), "{url}");
+        for url in [
+            "redis:///0",
+            "redis://h/x",
+            "redis+unix://host/x",
+            "redis+unix:relative",
+        ] {
+            assert_eq!(
+                target(url).err().map(|e| e.kind),
+                Some(ErrorKind::Foreign),
+                "{url}"
+            );
         }
     }
 }

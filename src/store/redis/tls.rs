@@ -38,9 +38,12 @@ impl TlsSettings {
         let verifier: Arc<dyn ServerCertVerifier> = if access.insecure {
             Arc::new(Unverified(Arc::clone(&provider)))
         } else {
-            WebPkiServerVerifier::builder_with_provider(roots(access)?.into(), Arc::clone(&provider))
-                .build()
-                .map_err(|error| unfit(error.to_string()))?
+            WebPkiServerVerifier::builder_with_provider(
+                roots(access)?.into(),
+                Arc::clone(&provider),
+            )
+            .build()
+            .map_err(|error| unfit(error.to_string()))?
         };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -54,7 +57,10 @@ impl TlsSettings {
             (None, None) => builder.with_no_client_auth(),
             _ => return Err(unfit("--cert and --key go together".into())),
         };
-        Ok(Self { config: Arc::new(config), name })
+        Ok(Self {
+            config: Arc::new(config),
+            name,
+        })
     }
 }
 
@@ -84,7 +90,10 @@ impl TlsStream {
     }
 
     pub(super) fn queue(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.tls.writer().write_all(bytes).map_err(|error| errors::of_io(&error))
+        self.tls
+            .writer()
+            .write_all(bytes)
+            .map_err(|error| errors::of_io(&error))
     }
 
     /// Shakes hands if that is still to be done, and writes what is queued.
@@ -151,26 +160,31 @@ fn roots(access: &Access) -> Result<RootCertStore, StoreError> {
                 .map_err(|error| unfit(format!("{}: {error}", file.display())))?;
         }
     } else {
-        let (_, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let (_, _) =
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     if roots.is_empty() {
-        return Err(unfit("no certificate authority to trust; see --cacert".into()));
+        return Err(unfit(
+            "no certificate authority to trust; see --cacert".into(),
+        ));
     }
     Ok(roots)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, StoreError> {
-    let found: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
     match found {
-        Ok(found) if found.is_empty() => Err(unfit(format!("{}: no certificate in it", file.display()))),
+        Ok(found) if found.is_empty() => {
+            Err(unfit(format!("{}: no certificate in it", file.display())))
+        }
         Ok(found) => Ok(found),
         Err(error) => Err(unfit(format!("{}: {error}", file.display()))),
     }
 }
 
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, StoreError> {
-    PrivateKeyDer::from_pem_file(file).map_err(|error| unfit(format!("{}: {error}", file.display())))
+    PrivateKeyDer::from_pem_file(file)
+        .map_err(|error| unfit(format!("{}: {error}", file.display())))
 }
 
 fn unfit(text: String) -> StoreError {
@@ -195,7 +209,11 @@ fn of_tls(error: &Error) -> StoreError {
         ),
         _ => false,
     };
-    let kind = if refused { ErrorKind::Refused } else { ErrorKind::NoAnswer };
+    let kind = if refused {
+        ErrorKind::Refused
+    } else {
+        ErrorKind::NoAnswer
+    };
     StoreError::new(kind, format!("TLS: {}", escape(&error.to_string(), 200)))
 }
 

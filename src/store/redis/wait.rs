@@ -3,6 +3,7 @@
 //! The deadline is absolute and on `CLOCK_BOOTTIME`, kept by a timer descriptor, because the
 //! timeout of poll(2) stands still while the host is suspended.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -26,14 +27,40 @@ pub(super) struct Attempt<'a> {
     interrupts: &'a [OwnedFd],
 }
 
-/// The timer that attempts use, one after the other.
-pub(super) fn timer() -> Result<TimerFd, StoreError> {
-    TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)
-        .map_err(errors::of_system)
+/// What attempts share, one after the other.
+pub(super) struct Limits {
+    timer: TimerFd,
+    interrupts: Result<Vec<OwnedFd>, io::Error>,
+}
+
+impl Limits {
+    pub(super) fn new() -> Result<Self, StoreError> {
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags).map_err(errors::of_system)?;
+        Ok(Self {
+            timer,
+            interrupts: Ok(Vec::new()),
+        })
+    }
+
+    /// From now on attempts end when one of these descriptors is readable. Without room for
+    /// the duplicates they fail.
+    pub(super) fn interrupt_by(&mut self, descriptors: &[BorrowedFd<'_>]) {
+        self.interrupts = descriptors
+            .iter()
+            .map(BorrowedFd::try_clone_to_owned)
+            .collect();
+    }
+
+    /// Begins an attempt.
+    pub(super) fn attempt(&self, limit: Duration) -> Result<Attempt<'_>, StoreError> {
+        let interrupts = self.interrupts.as_ref().map_err(errors::of_io)?;
+        Attempt::new(limit, &self.timer, interrupts)
+    }
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(
+    fn new(
         limit: Duration,
         timer: &'a TimerFd,
         interrupts: &'a [OwnedFd],
@@ -42,9 +69,17 @@ impl<'a> Attempt<'a> {
         // A time in the past makes the timer fire at once; only zero would disarm it.
         let at = TimeSpec::from(end.since_boot().max(Duration::from_nanos(1)));
         timer
-            .set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+            .set(
+                Expiration::OneShot(at),
+                TimerSetTimeFlags::TFD_TIMER_ABSTIME,
+            )
             .map_err(errors::of_system)?;
-        Ok(Self { end, limit, timer, interrupts })
+        Ok(Self {
+            end,
+            limit,
+            timer,
+            interrupts,
+        })
     }
 
     /// How long it may still take.
@@ -59,7 +94,11 @@ impl<'a> Attempt<'a> {
 
     /// Fails once the deadline has passed.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        if self.remaining().is_zero() { Err(self.timed_out()) } else { Ok(()) }
+        if self.remaining().is_zero() {
+            Err(self.timed_out())
+        } else {
+            Ok(())
+        }
     }
 
     /// Waits until one of `wanted` is ready or `pause` has passed, and says which are.
@@ -69,10 +108,16 @@ impl<'a> Attempt<'a> {
         pause: Option<Duration>,
     ) -> Result<Vec<bool>, StoreError> {
         self.check()?;
-        let mut polled: Vec<PollFd<'_>> =
-            wanted.iter().map(|(fd, flags)| PollFd::new(*fd, *flags)).collect();
+        let mut polled: Vec<PollFd<'_>> = wanted
+            .iter()
+            .map(|(fd, flags)| PollFd::new(*fd, *flags))
+            .collect();
         polled.push(PollFd::new(self.timer.as_fd(), PollFlags::POLLIN));
-        polled.extend(self.interrupts.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+        polled.extend(
+            self.interrupts
+                .iter()
+                .map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)),
+        );
         match poll(&mut polled, timeout(pause)) {
             // A handled signal is no news; the deadline is absolute.
             Ok(_) | Err(Errno::EINTR) => {}
@@ -88,8 +133,11 @@ impl<'a> Attempt<'a> {
     }
 
     pub(super) fn timed_out(&self) -> StoreError {
-        let limit = Duration::from_millis(u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX));
-        let human = humantime::format_duration(limit).to_string().replace(' ', "");
+        let limit =
+            Duration::from_millis(u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX));
+        let human = humantime::format_duration(limit)
+            .to_string()
+            .replace(' ', "");
         StoreError::new(ErrorKind::NoAnswer, format!("timed out after {human}"))
     }
 }
@@ -98,6 +146,9 @@ impl<'a> Attempt<'a> {
 fn timeout(pause: Option<Duration>) -> PollTimeout {
     pause.map_or(PollTimeout::NONE, |pause| {
         let millis = pause.as_micros().div_ceil(1000);
-        i32::try_from(millis).ok().and_then(|ms| PollTimeout::try_from(ms).ok()).unwrap_or(PollTimeout::MAX)
+        i32::try_from(millis)
+            .ok()
+            .and_then(|ms| PollTimeout::try_from(ms).ok())
+            .unwrap_or(PollTimeout::MAX)
     })
 }
