@@ -261,6 +261,16 @@ impl std::fmt::Debug for Access {
     }
 }
 
+/// What a renewal is said to have found on a key without an expiry: longer than any TTL.
+const NO_EXPIRY: Duration = Duration::from_secs(100 * 366 * 86_400);
+
+/// Who released this very claim by force, if that is what was found.
+fn released_by(found: &Holding, claim: &Claim) -> Option<String> {
+    let record = found.record.as_ref()?;
+    let by = record.released_by.clone();
+    by.filter(|_| record.id == claim.id.as_str())
+}
+
 /// A store that was opened, or why it cannot be.
 type Opened = Result<Box<dyn LockStore>, StoreError>;
 

@@ -28,9 +28,7 @@ use super::{
     Released, Renewed, ServerUrl, StoreError,
 };
 use crate::clock::{Boot, ServerTime};
-use crate::model::{
-    Claim, Condition, FencingToken, Hold, Holding, LockKey, Record, TimeLeft, escape,
-};
+use crate::model::{Claim, Condition, FencingToken, Hold, Holding, LockKey, TimeLeft, escape};
 
 use self::link::{Answer, Link};
 use self::lookup::{Late, Resolver};
@@ -39,9 +37,6 @@ use self::target::Target;
 use self::wait::{Attempt, Limits};
 
 pub(super) const SCHEMES: &[&str] = &["redis", "rediss", "redis+unix", "valkey", "valkeys"];
-
-/// What a renewal is said to have found on a key without an expiry: longer than any TTL.
-const NO_EXPIRY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// Opens the store; connects to nothing yet.
 pub(super) fn open(server: &ServerUrl, access: &Access) -> Opened {
@@ -380,14 +375,6 @@ fn time_left(pttl: i64) -> TimeLeft {
         Err(_) if pttl == -1 => TimeLeft::Never,
         Err(_) => TimeLeft::For(Duration::ZERO),
     }
-}
-
-/// Who released this very claim by force, if that is what the value says.
-fn released_by(found: &Holding, claim: &Claim) -> Option<String> {
-    let Record {
-        id, released_by, ..
-    } = found.record.as_ref()?;
-    released_by.clone().filter(|_| id == claim.id.as_str())
 }
 
 fn number(fence: Option<FencingToken>) -> String {
