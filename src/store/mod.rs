@@ -8,7 +8,7 @@ pub mod memory;
 pub mod redis;
 mod url;
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ pub trait LockStore: Send {
     }
 
     /// From now on a call ends early, with [`ErrorKind::Interrupted`], when one of these
-    /// descriptors is readable.
-    fn interrupt_by(&mut self, _descriptors: &[RawFd]) {}
+    /// descriptors is readable. The store keeps duplicates of them.
+    fn interrupt_by(&mut self, _descriptors: &[BorrowedFd<'_>]) {}
 
     /// Forgets the connection without a word to the server.
     fn disconnect(&mut self) {}
@@ -269,6 +269,16 @@ impl std::fmt::Debug for Access {
             .field("insecure", &self.insecure)
             .finish_non_exhaustive()
     }
+}
+
+/// What a renewal is said to have found on a key without an expiry: longer than any TTL.
+const NO_EXPIRY: Duration = Duration::from_secs(100 * 366 * 86_400);
+
+/// Who released this very claim by force, if that is what was found.
+fn released_by(found: &Holding, claim: &Claim) -> Option<String> {
+    let record = found.record.as_ref()?;
+    let by = record.released_by.clone();
+    by.filter(|_| record.id == claim.id.as_str())
 }
 
 /// A store that was opened, or why it cannot be.

@@ -1,0 +1,1 @@
+//! Behaviours that every store has, and faults of the Redis store.
