@@ -13,6 +13,8 @@ mod name;
 mod open;
 mod place;
 mod proc;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::path::PathBuf;
