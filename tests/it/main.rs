@@ -1,9 +1,13 @@
 //! The integration tests: one binary, a file for each subject.
 #![expect(
-    clippy::unwrap_used,
+    clippy::disallowed_methods,
     clippy::panic,
     clippy::print_stdout,
+    clippy::unwrap_used,
     reason = "tests; the exceptions for them in clippy.toml do not reach their helpers"
 )]
 
+mod cron;
+mod examples;
 mod file;
+mod support;
