@@ -10,4 +10,5 @@
 mod cron;
 mod examples;
 mod file;
+mod layers;
 mod support;
