@@ -8,9 +8,10 @@
 # whatever the hosts' clocks say.
 set -eu
 
-directory=$1
-destination=$2
-log=$3
+usage="usage: archive.sh DIRECTORY DESTINATION LOG"
+directory=${1:?$usage}
+destination=${2:?$usage}
+log=${3:?$usage}
 archive=$destination/$(basename "$directory")-$(date -u +%Y%m%dT%H%M%SZ).tar.gz
 
 trap 'rm -f "$archive.part"' EXIT
@@ -18,7 +19,7 @@ trap 'exit 143' TERM
 trap 'exit 130' INT
 
 tar -czf "$archive.part" -C "$(dirname "$directory")" "$(basename "$directory")"
-tar -dzf "$archive.part" -C "$(dirname "$directory")"
+tar -tzf "$archive.part" >/dev/null
 mv "$archive.part" "$archive"
 
 printf '%s %s fence=%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$(uname -n)" \

@@ -6,7 +6,7 @@
 # Waits for its turn (PATIENCE, 15 minutes if not set) and says what its end means.
 set -u
 
-name=$1
+name=${1:?usage: ci-step.sh NAME COMMAND [ARG...]}
 shift
 distlock run --name "$name" --wait="${PATIENCE:-15m}" --max-runtime 30m \
     --reason "${CI_JOB_URL:-by hand}" -- "$@"

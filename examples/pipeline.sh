@@ -1,13 +1,15 @@
 #!/bin/bash
-# A locked command in the middle of a pipeline: stdin and stdout are its own, untouched.
+# A locked command in the middle of a pipeline: stdin and stdout are its own, untouched. bash,
+# because its pipefail makes the status of distlock that of the pipeline.
 #
 #     produce | pipeline.sh NAME OUTPUT
 #
 # Sorts what comes in, compresses it, and puts it in place as a whole or not at all.
 set -euo pipefail
 
-name=$1
-output=$2
+usage="usage: produce | pipeline.sh NAME OUTPUT"
+name=${1:?$usage}
+output=${2:?$usage}
 trap 'rm -f "$output.part"' EXIT
 
 status=0

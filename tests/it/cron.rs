@@ -98,9 +98,22 @@ impl Site {
             format!("echo $? >>{}", statuses.display())
         };
         let run = format!("{} run --ttl 30s --name", distlock());
-        let pause = if late { "sleep 0.5; " } else { "" };
         // The first two hold their lock for as long as the other host may need to come; the
-        // third is done at once, and the other host comes half a second later.
+        // third is done at once, and the other host comes after that, or after ten seconds.
+        let pause = if late {
+            let [other, own] = ["one", "two"].map(|host| {
+                self.path(host)
+                    .join("statuses/skewed")
+                    .display()
+                    .to_string()
+            });
+            format!(
+                "touch {other} {own}; for i in $(seq 100); do \
+                 [ $(wc -l <{other}) -gt $(wc -l <{own}) ] && break; sleep 0.1; done; "
+            )
+        } else {
+            String::new()
+        };
         format!(
             "MAILTO=root\nDISTLOCK_SERVER={server}\n\
              * * * * * {run} loud -c '{loud} && sleep 5'; {loud_done}\n\
@@ -187,6 +200,10 @@ impl Host {
             .collect()
     }
 
+    fn is_up(&self) -> bool {
+        self.folder.join("run/crond.pid").exists()
+    }
+
     /// Whether a job of cron's, or the mail of one, is not done yet.
     fn is_busy(&self) -> bool {
         let pid = self.cron.0.id();
@@ -226,13 +243,27 @@ fn can_run() -> bool {
         return false;
     }
     let unshared = Command::new("unshare")
-        .args(["--mount", "--uts", "--propagation", "private", "true"])
-        .status();
-    let can = unshared.is_ok_and(|status| status.success());
-    if !can {
-        println!("skipped: may not make namespaces");
+        .args(["--mount", "--uts", "--propagation", "private"])
+        .args(["sh", "-c", "hostname one && mount --bind /run /run"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    if !unshared.status.success() {
+        let why = String::from_utf8_lossy(&unshared.stderr);
+        println!("skipped: may not make namespaces: {}", why.trim());
+        return false;
     }
-    can
+    true
+}
+
+/// Both hosts must see the same minutes: not one before the turn of one and one after it.
+fn wait_for_the_middle_of_a_minute() {
+    let second = || {
+        let now = distlock::clock::ServerTime::of_this_host().0;
+        now / 1_000_000 % 60
+    };
+    let in_the_middle = || (2..50).contains(&second());
+    assert!(within(Duration::from_secs(20), in_the_middle));
 }
 
 #[test]
@@ -242,8 +273,11 @@ fn two_hosts_with_the_same_crontab_run_each_job_once_a_minute() {
     }
     let site = Site::new();
     let _redis = site.start_redis();
+    wait_for_the_middle_of_a_minute();
     let hosts = [site.start_host("one", false), site.start_host("two", true)];
     let tell = || hosts.iter().map(Host::tell).collect::<String>();
+    let up = within(Duration::from_secs(8), || hosts.iter().all(Host::is_up));
+    assert!(up, "cron does not start:\n{}", tell());
 
     let limit = Duration::from_secs(60) * u32::try_from(MINUTES + 1).unwrap();
     let done = within(limit, || hosts.iter().all(|host| host.has_done(MINUTES)));
@@ -262,7 +296,7 @@ fn two_hosts_with_the_same_crontab_run_each_job_once_a_minute() {
         let log = fs::read_to_string(site.path(&format!("{lock}.log"))).unwrap();
         assert_once_a_minute(&log);
     }
-    // One that comes half a second late finds the lock taken still.
+    // One that comes when the other host is done already finds the lock taken still.
     assert_eq!(hosts[1].statuses("skewed"), [75; MINUTES], "{}", tell());
 
     // One mail of one line from each refused run of the line without -q, and no other.

@@ -58,7 +58,7 @@ impl Folder {
 
     /// A line of an example, with this folder's paths instead of the system's.
     fn here(&self, line: &str) -> String {
-        line.replace("/usr/bin/distlock", distlock())
+        line.replace("/usr/local/bin/distlock", distlock())
             .replace(
                 "/usr/local/bin/",
                 &format!("{}/", repository("examples").display()),

@@ -14,6 +14,7 @@ mod cron;
 mod examples;
 mod file;
 mod generated;
+mod layers;
 mod proxy;
 mod release;
 mod servers;
