@@ -3,7 +3,7 @@
 //!
 //! It must not decide anything, and it never signals anyone.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -128,7 +128,7 @@ struct Worker {
 
 impl Worker {
     fn work(&mut self) {
-        self.store.interrupt_by(&[self.wake.as_raw_fd()]);
+        self.store.interrupt_by(&[self.wake.as_fd()]);
         // The handle lives as long as the process.
         loop {
             if self.wait() {

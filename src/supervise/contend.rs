@@ -77,7 +77,7 @@ pub(super) fn contend(
     })?;
     let connection = &settings.connection;
     let store = store::open(&connection.server, &connection.access).and_then(|mut store| {
-        store.interrupt_by(&[signals.as_raw_fd()]);
+        store.interrupt_by(&[signals.as_fd()]);
         Ok(store)
     });
     let now = Boot::now();
@@ -384,12 +384,7 @@ impl Contender<'_> {
         let server = &self.settings.connection.server;
         self.log
             .error(&format!("cannot take the lock on {server}: {text}"));
-        NotGranted::unavailable(match kind {
-            ErrorKind::Refused => code::REFUSED,
-            ErrorKind::Foreign | ErrorKind::Unsupported => code::CONFIG,
-            ErrorKind::Local => code::OS,
-            ErrorKind::Down | ErrorKind::NoAnswer | ErrorKind::Interrupted => code::UNAVAILABLE,
-        })
+        NotGranted::unavailable(kind.exit_code())
     }
 
     /// Releases what may have been taken by requests that were not answered.

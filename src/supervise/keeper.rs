@@ -4,7 +4,7 @@
 //! Its main thread alone spawns, signals and reaps. It never waits for the network while the
 //! command runs.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -561,9 +561,9 @@ impl Keeper {
         };
         // The first attempt is made here, a thread is not worth its while; the front's
         // messages break it off.
-        let mut interrupts: Vec<RawFd> = vec![std::os::fd::AsRawFd::as_raw_fd(&self.signals)];
+        let mut interrupts = vec![self.signals.as_fd()];
         if self.front_is_there {
-            interrupts.push(self.link.raw());
+            interrupts.push(self.link.as_fd());
         }
         store.interrupt_by(&interrupts);
         let result = store.release(&self.hold, &keep, limit.min(FIRST_RELEASE));

@@ -24,8 +24,8 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
 use super::{
-    Access, Acquired, ErrorKind, Evict, Evicted, Keep, LeaseKind, LockStore, Loss, Opened,
-    Released, Renewed, ServerUrl, StoreError,
+    Access, Acquired, ErrorKind, Evict, Evicted, Keep, LeaseKind, LockStore, Loss, NO_EXPIRY,
+    Opened, Released, Renewed, ServerUrl, StoreError, released_by,
 };
 use crate::clock::{Boot, ServerTime};
 use crate::model::{Claim, Condition, FencingToken, Hold, Holding, LockKey, TimeLeft, escape};
