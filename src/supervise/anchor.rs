@@ -21,10 +21,13 @@ pub(super) fn find(inherited: &Inherited) -> Option<i32> {
         // The parent of a session's leader is in another session.
         return None;
     }
-    let parent = Pid::from_raw(inherited.parent);
-    let is_ours = getsid(Some(parent)).is_ok_and(|session| session.as_raw() == inherited.session);
-    if is_ours && getpgid(Some(parent)).is_ok_and(|group| group.as_raw() != inherited.group) {
-        return Some(inherited.parent);
+    // Mostly an ancestor is the anchor: the shell, above a script that called us.
+    let mut ancestor = inherited.parent;
+    while getsid(Some(Pid::from_raw(ancestor))).is_ok_and(|id| id.as_raw() == inherited.session) {
+        if getpgid(Some(Pid::from_raw(ancestor))).is_ok_and(|id| id.as_raw() != inherited.group) {
+            return Some(ancestor);
+        }
+        ancestor = Process::read(ancestor)?.parent;
     }
     scan(inherited, 0)
 }

@@ -62,7 +62,11 @@ pub(super) fn exec_failure(errno: i32) -> (u8, String) {
     } else {
         code::NOT_EXECUTABLE
     };
-    (code, nix::Error::from_raw(errno).desc().to_lowercase())
+    let why = match errno {
+        libc::ENOENT => "not found (or the interpreter that it names is not)".into(),
+        _ => nix::Error::from_raw(errno).desc().to_lowercase(),
+    };
+    (code, why)
 }
 
 /// Whether the command surely does not exist, found before the lock is taken. The verdict of
