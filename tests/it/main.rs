@@ -8,6 +8,7 @@
 )]
 
 mod cron;
+mod documents;
 mod examples;
 mod file;
 mod layers;
