@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cli", &["model", "output"]),
     ("clock", &[]),
     // Which grace fits into which TTL, the session knows.
-    ("config", &["cli", "model", "session", "store"]),
+    ("config", &["cli", "model", "session::fits", "store"]),
     (
         "contest",
         &["backoff", "clock", "model", "store::ErrorKind"],
