@@ -11,6 +11,7 @@ mod call;
 mod cli;
 mod config;
 mod cron;
+mod documents;
 mod examples;
 mod file;
 mod generated;
