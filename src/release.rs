@@ -98,6 +98,16 @@ impl ReleaseLoop {
         Next::Attempt(self.attempt.min(rest))
     }
 
+    /// When [`Self::next`] has something else to say, if nothing is answered before. An attempt
+    /// under way is bounded by whoever carries it out.
+    pub fn wake_at(&self) -> Option<Boot> {
+        match (self.done, self.asked) {
+            (Some(_), _) => None,
+            (None, Some(_)) => self.gone_by,
+            (None, None) => Some(self.resume_at),
+        }
+    }
+
     /// The attempt under way was answered.
     pub fn answered(&mut self, answer: Answer, now: Boot, jitter: Jitter) {
         let Some(asked) = self.asked.take() else {
