@@ -18,11 +18,22 @@ const KILL_AFTER: Duration = Duration::from_millis(200);
 /// Events happen at multiples of this, and whenever the session wants to be woken.
 const GRID: u64 = 300;
 
-/// Beyond this only the way to the end is explored.
-const HORIZON: Boot = Boot::at(Duration::from_millis(1200));
-
 /// A host that is stopped or suspended sleeps for one of these.
 const SLEEPS: [Duration; 2] = [Duration::from_millis(GRID), Duration::from_secs(3)];
+
+/// What is explored.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    terms: Terms,
+    jitter: Jitter,
+    /// How the command will end.
+    end: CommandEnd,
+    /// How often something may go wrong around it: a sleep, a clock that is set, the front or
+    /// the heartbeat gone, a lost connection, a wish to stop.
+    troubles: u8,
+    /// Beyond this only the way to the end is explored.
+    horizon: Boot,
+}
 
 /// What is alive of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,16 +88,17 @@ struct World {
     freed: bool,
     front_gone: bool,
     clock_was_set: bool,
-    has_slept: bool,
+    /// How much may still go wrong around it.
+    troubles: u8,
 }
 
 impl World {
-    fn new(terms: Terms, jitter: Jitter, end: CommandEnd) -> Self {
+    fn new(setting: &Setting) -> Self {
         let start = Boot::at(Duration::ZERO);
         Self {
-            session: Session::new(terms, stamp(start, false), jitter),
-            jitter,
-            end,
+            session: Session::new(setting.terms, stamp(start, false), setting.jitter),
+            jitter: setting.jitter,
+            end: setting.end,
             now: start,
             tree: Tree::Starting,
             beat: Beat::Idle,
@@ -98,7 +110,7 @@ impl World {
             freed: false,
             front_gone: false,
             clock_was_set: false,
-            has_slept: false,
+            troubles: setting.troubles,
         }
     }
 
@@ -111,17 +123,16 @@ impl World {
         } else {
             moves.push(Move::Tell(Event::Tick));
         }
-        // One of the two is enough to be tested at a time.
-        if !self.has_slept && !self.clock_was_set {
+        if self.troubles > 0 && !self.has_begun_to_release() {
             moves.extend(SLEEPS.map(Move::Sleep));
-        }
-        if !self.has_slept && !self.clock_was_set && self.session.terms.ttl.is_some() {
-            moves.push(Move::SetClock);
+            if !self.clock_was_set && self.session.terms.ttl.is_some() {
+                moves.push(Move::SetClock);
+            }
         }
         let mut events = Vec::new();
         self.events_of_the_command(&mut events);
         self.events_of_the_heartbeat(&mut events);
-        if !self.front_gone {
+        if !self.front_gone && self.troubles > 0 {
             events.push(Event::FrontGone);
             if self.session.command_has_ended() {
                 events.push(Event::StopAsked);
@@ -159,7 +170,7 @@ impl World {
             ]);
         }
         match self.beat {
-            Beat::Idle => events.extend([Event::News, Event::HeartbeatDied]),
+            Beat::Idle if self.troubles > 0 => events.push(Event::News),
             Beat::Renewing { asked, .. } if asked < self.now => {
                 let sent = stamp(asked, self.clock_was_set);
                 events.extend([
@@ -170,7 +181,6 @@ impl World {
                     Event::Lost(Cause::Released),
                     Event::NoAnswer(ErrorKind::Down),
                     Event::NoAnswer(ErrorKind::NoAnswer),
-                    Event::HeartbeatDied,
                 ]);
             }
             Beat::Releasing { asked, .. } if asked < self.now => events.extend([
@@ -180,9 +190,11 @@ impl World {
                 Event::Released(Answer::Other),
                 Event::Released(Answer::Failed(ErrorKind::NoAnswer)),
                 Event::Released(Answer::Failed(ErrorKind::Refused)),
-                Event::HeartbeatDied,
             ]),
             _ => {}
+        }
+        if self.beat != Beat::Dead && self.troubles > 0 {
+            events.push(Event::HeartbeatDied);
         }
     }
 
@@ -194,10 +206,11 @@ impl World {
         match step {
             Move::Wait => world.now = self.next_instant(),
             Move::Sleep(length) => {
-                world.has_slept = true;
+                world.troubles -= 1;
                 world.now = self.now.plus(length);
             }
             Move::SetClock => {
+                world.troubles -= 1;
                 world.clock_was_set = true;
                 world.tell(Event::Tick)?;
             }
@@ -244,11 +257,16 @@ impl World {
                 self.freed |= matches!(answer, Answer::Freed | Answer::Absent | Answer::Tombstone);
             }
             Event::HeartbeatDied => {
+                self.troubles -= 1;
                 self.beat = Beat::Dead;
                 self.stale = None;
             }
-            Event::FrontGone => self.front_gone = true,
-            Event::Tick | Event::News | Event::StopAsked => {}
+            Event::FrontGone => {
+                self.troubles -= 1;
+                self.front_gone = true;
+            }
+            Event::News | Event::StopAsked => self.troubles -= 1,
+            Event::Tick => {}
         }
     }
 
@@ -519,6 +537,27 @@ impl World {
     }
 }
 
+impl World {
+    /// Without what can have no effect any more.
+    fn essence(&self) -> Self {
+        let mut world = self.clone();
+        let session = &mut world.session;
+        if session.terms.max_runtime.is_none() {
+            session.started = None;
+        }
+        if session.lost.is_some() {
+            session.renewal = Renewal::Due(Boot::default());
+            session.retries.reset();
+            session.suspected = None;
+        }
+        if session.is_done() {
+            world.now = Boot::default();
+            session.last_asked = Boot::default();
+        }
+        world
+    }
+}
+
 fn stamp(boot: Boot, clock_was_set: bool) -> Stamp {
     let ahead = if clock_was_set { 10 * TTL } else { 0 * TTL };
     Stamp {
@@ -537,7 +576,7 @@ struct Seen(HashSet<u64>);
 impl Seen {
     fn is_new(&mut self, world: &World) -> bool {
         let mut hasher = DefaultHasher::new();
-        world.hash(&mut hasher);
+        world.essence().hash(&mut hasher);
         self.0.insert(hasher.finish())
     }
 }
@@ -559,22 +598,11 @@ impl Trail {
 }
 
 /// Explores everything that can follow; returns how many worlds there are.
-fn explore(terms: Terms, jitter: Jitter, end: CommandEnd) -> usize {
+fn explore(setting: &Setting) -> usize {
     let (mut seen, mut ending, mut trail) = (Seen::default(), Seen::default(), Trail::default());
-    let first = World::new(terms, jitter, end);
+    let first = World::new(setting);
     let mut queue = VecDeque::from([(first, usize::MAX)]);
     while let Some((world, at)) = queue.pop_front() {
-        if seen.0.len() > 300_000 {
-            let mut h = std::collections::BTreeMap::new();
-            for (_, n, _) in &trail.0 {
-                *h.entry(n.since_boot().as_millis() / 50).or_insert(0) += 1;
-            }
-            println!("{h:?}");
-            for (w, _) in queue.iter().step_by(9000).take(5) {
-                println!("{w:?}");
-            }
-            return 0;
-        }
         if world.session.is_done() {
             stays_done(&world);
             continue;
@@ -582,7 +610,7 @@ fn explore(terms: Terms, jitter: Jitter, end: CommandEnd) -> usize {
         if let Err((fault, world)) = reaches_the_end(&world, &mut ending) {
             panic!("{fault}\n{world:#?}\n{}", trail.tell(at));
         }
-        if world.now >= HORIZON {
+        if world.now >= setting.horizon {
             continue;
         }
         for step in world.moves() {
@@ -655,10 +683,22 @@ fn terms(leftovers: Leftovers) -> Terms {
 
 #[test]
 fn measure() {
-    let n = explore(
-        terms(Leftovers::Wait),
-        Jitter::default(),
-        CommandEnd::Exited(0),
-    );
-    println!("{n}");
+    for (t, h) in [
+        (0, 800),
+        (1, 800),
+        (2, 800),
+        (0, 1300),
+        (1, 1300),
+        (0, 2500),
+    ] {
+        let now = crate::clock::Boot::now();
+        let n = explore(&Setting {
+            terms: terms(Leftovers::Wait),
+            jitter: Jitter::default(),
+            end: CommandEnd::Exited(0),
+            troubles: t,
+            horizon: Boot::at(MS * h),
+        });
+        println!("{t} {h} {n} {:?}", crate::clock::Boot::now().since(now));
+    }
 }
