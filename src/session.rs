@@ -858,3 +858,135 @@ pub fn fits(ttl: Ttl, kill_after: Duration) -> bool {
         length * 11 / 30 + ttl.attempt() * 2 + kill_after + MARGIN + Duration::from_millis(2);
     usable >= needed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const SUCCESS: CommandEnd = CommandEnd::Exited(0);
+
+    fn at(ms: u32) -> Stamp {
+        Stamp {
+            boot: Boot::at(ms * MS),
+            real: Duration::from_secs(1_000_000) + ms * MS,
+        }
+    }
+
+    /// With a TTL of 10 s: renewed at 3 s, told at 8.648 s, killed at 9.648 s, over at 9.898 s.
+    fn terms() -> Terms {
+        Terms {
+            ttl: Some(Ttl::new(Duration::from_secs(10)).unwrap()),
+            kill_after: Duration::from_secs(1),
+            lost_grace: Duration::from_secs(1),
+            max_runtime: None,
+            on_lost: OnLost::Stop,
+            leftovers: Leftovers::Wait,
+        }
+    }
+
+    fn running(terms: Terms) -> Session {
+        let mut session = Session::new(terms, at(0), Jitter::default());
+        assert_eq!(step(&mut session, Event::Started, 1), []);
+        session
+    }
+
+    fn step(session: &mut Session, event: Event, ms: u32) -> Vec<Effect> {
+        session.step(event, at(ms), Jitter::default())
+    }
+
+    #[test]
+    fn a_command_that_ends_at_the_deadline_while_the_lease_is_good_keeps_its_code() {
+        let mut session = running(terms());
+        let ended = Event::Ended(SUCCESS, Left::Nothing);
+        let effects = step(&mut session, ended, 8_700);
+        assert!(matches!(effects[..], [Effect::Release(_)]), "{effects:?}");
+        assert_eq!(session.outcome(false, false), Outcome::Code(0));
+    }
+
+    #[test]
+    fn a_command_that_ends_at_its_runtime_is_not_stopped() {
+        let mut session = running(Terms {
+            max_runtime: Some(Duration::from_secs(2)),
+            ..terms()
+        });
+        let ended = Event::Ended(CommandEnd::Exited(3), Left::Nothing);
+        let effects = step(&mut session, ended, 2_001);
+        assert!(matches!(effects[..], [Effect::Release(_)]), "{effects:?}");
+        assert_eq!(session.outcome(false, false), Outcome::Code(3));
+    }
+
+    #[test]
+    fn a_command_whose_end_is_seen_after_the_expiry_was_lost_and_nobody_is_signalled() {
+        let mut session = running(terms());
+        let effects = step(&mut session, Event::Ended(SUCCESS, Left::Nothing), 10_000);
+        assert!(!effects.contains(&Effect::Terminate) && !effects.contains(&Effect::Kill));
+        assert_eq!(session.lost(), Some(Cause::Unanswered));
+        assert_eq!(session.outcome(false, false), Outcome::Code(79));
+    }
+
+    #[test]
+    fn an_end_that_leaves_nothing_while_the_command_is_being_stopped_is_the_end() {
+        let mut session = running(terms());
+        step(&mut session, Event::FrontGone, 10);
+        let ended = Event::Ended(CommandEnd::Killed(15), Left::Nothing);
+        let effects = step(&mut session, ended, 20);
+        assert!(matches!(effects[..], [Effect::Release(_)]), "{effects:?}");
+    }
+
+    #[test]
+    fn a_lease_that_ends_while_a_stopped_command_survives_the_kill_is_lost() {
+        let mut session = running(terms());
+        step(&mut session, Event::FrontGone, 2_000);
+        assert!(step(&mut session, Event::Tick, 3_000).contains(&Effect::Kill));
+        step(&mut session, Event::NoAnswer(ErrorKind::NoAnswer), 8_600);
+        step(&mut session, Event::Tick, 9_898);
+        assert_eq!(session.lost(), Some(Cause::Unanswered));
+    }
+
+    #[test]
+    fn a_renewal_that_can_no_longer_be_made_is_not_woken_up_for() {
+        let mut session = running(terms());
+        step(&mut session, Event::FrontGone, 100);
+        // The host slept over the renewal's time and the kill.
+        step(&mut session, Event::Tick, 9_700);
+        assert!(session.wake_at().unwrap() > at(9_700).boot);
+    }
+
+    #[test]
+    fn a_release_that_hangs_is_waited_for_without_spinning() {
+        let mut session = running(Terms {
+            ttl: None,
+            ..terms()
+        });
+        step(&mut session, Event::Ended(SUCCESS, Left::Nothing), 100);
+        step(&mut session, Event::Tick, 5_000);
+        assert_eq!(session.wake_at(), None);
+    }
+
+    #[test]
+    fn a_heartbeat_that_died_after_the_loss_is_not_asked_to_release() {
+        let mut session = running(terms());
+        step(&mut session, Event::Lost(Cause::Released), 100);
+        step(&mut session, Event::HeartbeatDied, 200);
+        let ended = Event::Ended(CommandEnd::Killed(15), Left::Nothing);
+        assert_eq!(step(&mut session, ended, 300), [Effect::Finish]);
+    }
+
+    #[test]
+    fn no_renewal_is_asked_for_in_the_step_that_begins_the_release() {
+        let mut session = running(terms());
+        let effects = step(&mut session, Event::Ended(SUCCESS, Left::Daemons), 4_000);
+        assert!(matches!(effects[..], [Effect::Release(_)]), "{effects:?}");
+    }
+
+    #[test]
+    fn a_late_answer_after_the_end_says_nothing() {
+        let mut session = running(terms());
+        step(&mut session, Event::Tick, 3_500);
+        step(&mut session, Event::Ended(SUCCESS, Left::Nothing), 3_600);
+        step(&mut session, Event::Released(Answer::Freed), 3_610);
+        assert!(session.is_done());
+        assert_eq!(step(&mut session, Event::TakenBack(at(3_500)), 3_620), []);
+    }
+}

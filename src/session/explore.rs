@@ -7,7 +7,7 @@
 //! are computed here once more.
 
 use std::collections::{HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 use super::*;
 
@@ -310,7 +310,7 @@ impl World {
     // ---- what the session may do ----
 
     fn carry_out(&mut self, effect: Effect, before: &Self) -> Result<(), String> {
-        let ensure = |holds: bool, what: &str| holds.then_some(()).ok_or(what.to_owned());
+        let ensure = |holds: bool, what: &str| holds.then_some(()).ok_or_else(|| what.to_owned());
         ensure(!before.session.is_done(), "an effect after the end")?;
         match effect {
             Effect::Terminate => {
@@ -428,7 +428,7 @@ impl World {
 
     fn check(&self, before: &Self, event: Event) -> Result<(), String> {
         let session = &self.session;
-        let ensure = |holds: bool, what: &str| holds.then_some(()).ok_or(what.to_owned());
+        let ensure = |holds: bool, what: &str| holds.then_some(()).ok_or_else(|| what.to_owned());
         let past = |at: Option<Boot>| at.is_some_and(|at| self.now >= at);
         if !session.is_done() {
             let wake = session.wake_at();
@@ -541,18 +541,30 @@ impl World {
     /// Without what can have no effect any more.
     fn essence(&self) -> Self {
         let mut world = self.clone();
+        let releasing = self.has_begun_to_release();
         let session = &mut world.session;
-        if session.terms.max_runtime.is_none() {
+        let may_be_stopped = matches!(
+            session.phase,
+            Phase::Starting | Phase::Running | Phase::Lingering { .. }
+        );
+        if session.terms.max_runtime.is_none() || !may_be_stopped {
             session.started = None;
         }
-        if session.lost.is_some() {
+        if session.lost.is_some() || releasing {
             session.renewal = Renewal::Due(Boot::default());
             session.retries.reset();
             session.suspected = None;
         }
+        if self.killed || releasing {
+            world.grace_ends = None;
+        }
+        if releasing {
+            session.lease = None;
+            session.last_asked = Boot::default();
+            world.confirmed = Boot::default();
+        }
         if session.is_done() {
             world.now = Boot::default();
-            session.last_asked = Boot::default();
         }
         world
     }
@@ -568,6 +580,41 @@ fn stamp(boot: Boot, clock_was_set: bool) -> Stamp {
 
 // ---- the exploration ----
 
+/// A hasher that is fast where nobody attacks it.
+#[derive(Default)]
+struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        let mixed = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 29);
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.write_u64(byte.into());
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(word.into());
+    }
+
+    fn write_isize(&mut self, word: isize) {
+        self.write_u64(word.cast_unsigned() as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(32)
+    }
+}
+
 /// Worlds that were seen, by 64 bits of their hash: among a million the chance that two share
 /// one is below one in ten millions.
 #[derive(Default)]
@@ -575,7 +622,7 @@ struct Seen(HashSet<u64>);
 
 impl Seen {
     fn is_new(&mut self, world: &World) -> bool {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = Mixer::default();
         world.essence().hash(&mut hasher);
         self.0.insert(hasher.finish())
     }
@@ -681,24 +728,113 @@ fn terms(leftovers: Leftovers) -> Terms {
     }
 }
 
-#[test]
-fn measure() {
-    for (t, h) in [
-        (0, 800),
-        (1, 800),
-        (2, 800),
-        (0, 1300),
-        (1, 1300),
-        (0, 2500),
-    ] {
-        let now = crate::clock::Boot::now();
-        let n = explore(&Setting {
-            terms: terms(Leftovers::Wait),
-            jitter: Jitter::default(),
-            end: CommandEnd::Exited(0),
-            troubles: t,
-            horizon: Boot::at(MS * h),
-        });
-        println!("{t} {h} {n} {:?}", crate::clock::Boot::now().since(now));
+const SUCCESS: CommandEnd = CommandEnd::Exited(0);
+
+fn setting(terms: Terms) -> Setting {
+    Setting {
+        terms,
+        jitter: Jitter::default(),
+        end: SUCCESS,
+        troubles: 1,
+        horizon: Boot::at(750 * MS),
     }
+}
+
+/// Explores a setting of which there must be at least so many worlds: an exploration that has
+/// become empty shall not pass for one that found nothing.
+fn explore_at_least(least: usize, setting: &Setting) {
+    let found = explore(setting);
+    println!("{found} worlds of {setting:?}");
+    assert!(found >= least, "only {found} worlds of {setting:?}");
+}
+
+#[test]
+fn every_interleaving_of_a_run_that_is_stopped_when_its_lease_is_lost() {
+    let (wait, kill, ignore) = (
+        terms(Leftovers::Wait),
+        terms(Leftovers::Kill),
+        terms(Leftovers::Ignore),
+    );
+    explore_at_least(25_000, &setting(wait));
+    explore_at_least(35_000, &setting(kill));
+    explore_at_least(20_000, &setting(ignore));
+    let longest = Setting {
+        jitter: Jitter::from_bits(u32::MAX),
+        end: CommandEnd::Killed(15),
+        ..setting(wait)
+    };
+    explore_at_least(30_000, &longest);
+    let no_grace = Terms {
+        kill_after: Duration::ZERO,
+        lost_grace: Duration::ZERO,
+        ..wait
+    };
+    explore_at_least(15_000, &setting(no_grace));
+}
+
+#[test]
+fn every_interleaving_of_a_run_whose_time_is_limited() {
+    let limited = Terms {
+        max_runtime: Some(450 * MS),
+        ..terms(Leftovers::Wait)
+    };
+    explore_at_least(40_000, &setting(limited));
+    let warned = Terms {
+        on_lost: OnLost::Warn,
+        ..limited
+    };
+    let failing = Setting {
+        end: CommandEnd::Exited(5),
+        ..setting(warned)
+    };
+    explore_at_least(30_000, &failing);
+}
+
+#[test]
+fn every_interleaving_of_a_run_that_is_only_warned() {
+    for leftovers in [Leftovers::Wait, Leftovers::Kill, Leftovers::Ignore] {
+        let warned = Terms {
+            on_lost: OnLost::Warn,
+            ..terms(leftovers)
+        };
+        explore_at_least(15_000, &setting(warned));
+    }
+}
+
+#[test]
+fn every_interleaving_of_a_run_whose_lock_does_not_end_by_itself() {
+    for (leftovers, max_runtime) in [
+        (Leftovers::Wait, None),
+        (Leftovers::Kill, Some(450 * MS)),
+        (Leftovers::Ignore, Some(450 * MS)),
+    ] {
+        let terms = Terms {
+            ttl: None,
+            max_runtime,
+            ..terms(leftovers)
+        };
+        let setting = Setting {
+            troubles: 3,
+            horizon: Boot::at(1300 * MS),
+            ..setting(terms)
+        };
+        explore_at_least(5_000, &setting);
+    }
+}
+
+#[test]
+fn every_interleaving_of_two_troubles_and_of_a_long_run() {
+    let wait = setting(terms(Leftovers::Wait));
+    let two = Setting {
+        troubles: 2,
+        horizon: Boot::at(550 * MS),
+        ..wait
+    };
+    explore_at_least(20_000, &two);
+    let long = Setting {
+        troubles: 0,
+        horizon: Boot::at(1300 * MS),
+        ..wait
+    };
+    explore_at_least(25_000, &long);
 }
