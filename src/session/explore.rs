@@ -69,6 +69,7 @@ enum Move {
 
 /// A session and the truth around it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "what has happened so far")]
 struct World {
     session: Session,
     jitter: Jitter,
@@ -409,7 +410,7 @@ impl World {
 
     fn expiry(&self) -> Option<Boot> {
         self.leased()
-            .then(|| self.confirmed.plus(TTL * 99 / 100 - 2 * MS))
+            .then(|| self.confirmed.plus((TTL * 99 / 100).saturating_sub(2 * MS)))
     }
 
     fn last_kill(&self) -> Option<Boot> {
@@ -571,7 +572,7 @@ impl World {
 }
 
 fn stamp(boot: Boot, clock_was_set: bool) -> Stamp {
-    let ahead = if clock_was_set { 10 * TTL } else { 0 * TTL };
+    let ahead = TTL * if clock_was_set { 10 } else { 0 };
     Stamp {
         boot,
         real: Duration::from_secs(1_000_000) + boot.since_boot() + ahead,
