@@ -17,6 +17,7 @@ mod file;
 mod generated;
 mod layers;
 mod proxy;
+mod redis;
 mod release;
 mod servers;
 mod status;
