@@ -15,9 +15,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("clock", &[]),
     // Which grace fits into which TTL, the session knows.
     ("config", &["cli", "model", "session::fits", "store"]),
+    // The exploration of the contest looks at the release loop too, which ends it.
     (
         "contest",
-        &["backoff", "clock", "model", "store::ErrorKind"],
+        &["backoff", "clock", "model", "release", "store::ErrorKind"],
     ),
     // `die_by` is unsafe code, which is in one place.
     ("exit", &["model", "supervise"]),
