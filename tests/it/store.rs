@@ -29,6 +29,9 @@ fn rows() -> Vec<Row> {
         row("redis over a Unix socket", RedisServer::start(), |server| {
             open(&server.url())
         }),
+        row("files", tempfile::tempdir().unwrap(), |directory| {
+            open(&format!("file://{}", directory.path().display()))
+        }),
         row("redis over TCP", RedisServer::tcp(&[]), |server| {
             open(&server.url())
         }),
