@@ -20,4 +20,6 @@ mod release;
 mod servers;
 mod status;
 mod store;
+mod supervision;
 mod support;
+mod terminal;
