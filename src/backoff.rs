@@ -77,4 +77,25 @@ mod tests {
             prop_assert!(backoff.next(Jitter::from_bits(bits)) <= base);
         }
     }
+
+    proptest! {
+        #[test]
+        fn pauses_of_any_window_stay_within_it(bits: u32, base in 1_u64..10_000, cap in 1_u64..100_000, failures in 0_usize..60) {
+            let (base, cap) = (Duration::from_millis(base), Duration::from_millis(cap));
+            let mut backoff = Backoff::new(base, cap);
+            let mut window = base;
+            for _ in 0..failures {
+                prop_assert!(backoff.next(Jitter::from_bits(bits)) <= window.min(cap));
+                prop_assert!(backoff.has_failed());
+                window *= 2;
+                window = window.min(Duration::from_secs(1 << 30));
+            }
+        }
+
+        #[test]
+        fn jitter_is_a_share_below_the_whole(bits: u32, ms in 1_u64..86_400_000) {
+            let whole = Duration::from_millis(ms);
+            prop_assert!(Jitter::from_bits(bits).of(whole) < whole);
+        }
+    }
 }

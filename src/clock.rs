@@ -117,6 +117,7 @@ fn read(clock: ClockId) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn server_time_round_trips_as_rfc_3339_in_milliseconds() {
@@ -137,5 +138,13 @@ mod tests {
             start.since(Boot::at(Duration::from_secs(5))),
             Duration::ZERO
         );
+    }
+
+    proptest! {
+        #[test]
+        fn server_time_round_trips_in_whole_milliseconds(us in 0_u64..253_402_300_799_000_000) {
+            let time = ServerTime(us);
+            prop_assert_eq!(ServerTime::parse(&time.to_string()), Some(ServerTime(us / 1000 * 1000)));
+        }
     }
 }

@@ -1,4 +1,9 @@
 //! Contending for a lock: when to ask, how long to pause, when to give up. Pure.
+//!
+//! What it promises is explored exhaustively in `contest/explore.rs`.
+
+#[cfg(test)]
+mod explore;
 
 use std::time::Duration;
 
@@ -42,7 +47,7 @@ pub enum Next {
 }
 
 /// Why a contest was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Another has the lock.
     Held,
@@ -51,7 +56,7 @@ pub enum Verdict {
 }
 
 /// One contest for a lock.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contest {
     wait: Wait,
     patience: Duration,
@@ -124,10 +129,11 @@ impl Contest {
         }
     }
 
-    /// The lock was granted too late to be used and was released again: ask afresh.
+    /// The lock was granted too late to be used and was released again: ask afresh, if there
+    /// is time left. An earlier request may still take effect, so the doubt remains.
     pub fn granted_too_late(&mut self, now: Boot) {
         self.fresh = true;
-        self.doubt_until = None;
+        self.verdict = Some(Verdict::Failed(ErrorKind::NoAnswer));
         self.resume_at = now;
     }
 
@@ -240,6 +246,26 @@ mod tests {
         contest.answered(Answer::Held(LEFT), at(700), Jitter::default());
         assert_eq!(contest.next(at(700)), Next::Attempt { fresh: true });
         assert_eq!(contest.doubt_until(), Some(at(2500)));
+    }
+
+    #[test]
+    fn grants_that_come_too_late_do_not_prolong_the_contest() {
+        let mut contest = Contest::new(at(0), Wait::No, PATIENCE);
+        contest.granted_too_late(at(1500));
+        assert_eq!(contest.next(at(1500)), Next::Attempt { fresh: true });
+        contest.granted_too_late(at(3000));
+        let verdict = Verdict::Failed(ErrorKind::NoAnswer);
+        assert_eq!(contest.next(at(3000)), Next::GiveUp(verdict));
+    }
+
+    #[test]
+    fn a_grant_that_comes_too_late_does_not_end_the_doubt_of_an_older_claim() {
+        let mut contest = Contest::new(at(0), Wait::Forever, PATIENCE);
+        let unanswered = failed(ErrorKind::NoAnswer, Some(at(4500)));
+        contest.answered(unanswered, at(500), Jitter::default());
+        contest.answered(Answer::Held(LEFT), at(600), Jitter::default());
+        contest.granted_too_late(at(2600));
+        assert_eq!(contest.doubt_until(), Some(at(4500)));
     }
 
     #[test]

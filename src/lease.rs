@@ -150,4 +150,30 @@ mod tests {
             Duration::from_millis(49_148)
         );
     }
+
+    proptest! {
+        /// Any offset between the two clocks, any rates that differ by less than one per cent,
+        /// any trips: when the server lets the lock go, we had stopped relying on it.
+        #[test]
+        fn the_server_keeps_the_lock_past_the_expiry_for_any_pair_of_clocks(
+            ttl in 1_000_u64..86_400_000,
+            offset in 0_u64..1_000_000_000,
+            per_mille in -9_i32..=9,
+            renewals in proptest::collection::vec((0_u64..30_000, 0_u64..10_000), 0..10),
+        ) {
+            let ttl = Ttl::new(Duration::from_millis(ttl)).unwrap();
+            let rate = 1.0 + f64::from(per_mille) / 1000.0;
+            let server_clock = |local: Boot| Duration::from_millis(offset) + local.since_boot().mul_f64(rate);
+            let mut lease = Lease::new(stamp(0), ttl, Duration::ZERO);
+            let mut sent = 0;
+            let mut server_end = server_clock(Boot::default()) + ttl.length();
+            for (pause, trip) in renewals {
+                sent += pause;
+                let arrives = server_clock(Boot::at(Duration::from_millis(sent + trip)));
+                server_end = server_end.max(arrives + ttl.length());
+                lease.renewed(stamp(sent));
+            }
+            prop_assert!(server_clock(lease.expiry()) <= server_end);
+        }
+    }
 }

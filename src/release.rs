@@ -98,6 +98,16 @@ impl ReleaseLoop {
         Next::Attempt(self.attempt.min(rest))
     }
 
+    /// When [`Self::next`] has something else to say, if nothing is answered before. An attempt
+    /// under way is bounded by whoever carries it out.
+    pub fn wake_at(&self) -> Option<Boot> {
+        match (self.done, self.asked) {
+            (Some(_), _) => None,
+            (None, Some(_)) => self.gone_by,
+            (None, None) => Some(self.resume_at),
+        }
+    }
+
     /// The attempt under way was answered.
     pub fn answered(&mut self, answer: Answer, now: Boot, jitter: Jitter) {
         let Some(asked) = self.asked.take() else {
@@ -128,6 +138,7 @@ impl ReleaseLoop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn at(ms: u64) -> Boot {
         Boot::at(Duration::from_millis(ms))
@@ -173,5 +184,49 @@ mod tests {
             Next::Attempt(Duration::from_millis(100))
         );
         assert_eq!(release.next(at(1000)), Next::Done { confirmed: false });
+    }
+
+    proptest! {
+        /// Whatever is answered and however long each attempt takes: it is over as soon as it is
+        /// looked at after the provable end, and no attempt is planned to outlast that.
+        #[test]
+        fn it_is_over_at_the_provable_end_or_after_the_attempt_under_way(
+            gone_by in 0_u64..20_000,
+            doubt in proptest::option::of(0_u64..5000),
+            attempts in proptest::collection::vec((any::<u32>(), 0_u64..700, 0_u8..4), 1..300),
+        ) {
+            let end = at(gone_by);
+            let mut release = ReleaseLoop::new(at(0), doubt.map(at), Some(end), ATTEMPT);
+            let mut now = at(0);
+            for (bits, takes, answer) in attempts {
+                let mut next = release.next(now);
+                if let Next::Pause(until) = next {
+                    prop_assert!(until > now && until <= end);
+                    now = until;
+                    next = release.next(now);
+                }
+                match next {
+                    Next::Attempt(limit) => {
+                        prop_assert!(now.plus(limit) <= end);
+                        now = now.plus(limit.min(Duration::from_millis(takes)));
+                    }
+                    Next::Done { confirmed } => {
+                        prop_assert!(confirmed || now >= end);
+                        return Ok(());
+                    }
+                    Next::Pause(_) => prop_assert!(false, "a pause after a pause"),
+                }
+                let answer = match answer {
+                    0 => Answer::Definite,
+                    1 => Answer::Failed(ErrorKind::Down),
+                    2 => Answer::Failed(ErrorKind::NoAnswer),
+                    _ => Answer::Failed(ErrorKind::Refused),
+                };
+                release.answered(answer, now, Jitter::from_bits(bits));
+            }
+            prop_assert!(now <= end);
+            let over = matches!(release.next(end), Next::Done { .. });
+            prop_assert!(over);
+        }
     }
 }

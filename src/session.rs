@@ -81,6 +81,19 @@ pub enum Event {
     Released(Answer),
 }
 
+impl Event {
+    /// Whether it says that nothing of the command is alive.
+    fn leaves_nothing(self) -> bool {
+        matches!(
+            self,
+            Self::NotStarted
+                | Self::Ended(_, Left::Nothing)
+                | Self::Left(Left::Nothing)
+                | Self::TreeGone
+        )
+    }
+}
+
 /// Descendants that are alive after the command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Left {
@@ -231,6 +244,8 @@ pub struct Session {
     lost: Option<Cause>,
     stopped: Stopped,
     released: bool,
+    /// Nobody is left who could be asked for anything.
+    heartbeat_died: bool,
 }
 
 impl Session {
@@ -256,6 +271,7 @@ impl Session {
             lost: None,
             stopped: Stopped::No,
             released: false,
+            heartbeat_died: false,
         }
     }
 
@@ -331,30 +347,32 @@ impl Session {
             Phase::Ending { kill_at } => {
                 earliest([Some(kill_at), self.kill_deadline(), self.renewal_due()])
             }
-            Phase::Killing => self.renewal_due(),
-            Phase::Releasing { release, said } => {
-                let mut later = release;
-                let next = match later.next(release.began()) {
-                    release::Next::Pause(until) => Some(until),
-                    _ => Some(release.began()),
-                };
-                earliest([
-                    next,
-                    release.gone_by(),
-                    (!said).then(|| release.began().plus(SAY_AFTER)),
-                ])
-            }
+            Phase::Killing => earliest([self.renewal_due(), self.end_of_lease()]),
+            Phase::Releasing { release, said } => earliest([
+                release.wake_at(),
+                (!said).then(|| release.began().plus(SAY_AFTER)),
+            ]),
             Phase::Done => None,
         }
     }
 
     /// Something happened at `now`. Deadlines come before everything else: after a stop or a
-    /// suspend the first act is to end what must not run any more.
+    /// suspend the first act is to end what must not run any more. Where the event says that
+    /// nothing runs there is nothing to end, and a lease that was good until then was held
+    /// throughout.
     pub fn step(&mut self, event: Event, now: Stamp, jitter: Jitter) -> Vec<Effect> {
         let mut effects = Vec::new();
-        self.keep_time(now, &mut effects);
+        if self.is_done() {
+            return effects;
+        }
+        if event.leaves_nothing() {
+            self.note_expiry(now.boot, &mut effects);
+        } else {
+            self.keep_deadlines(now.boot, &mut effects);
+        }
         self.take(event, now, jitter, &mut effects);
-        self.keep_time(now, &mut effects);
+        self.keep_deadlines(now.boot, &mut effects);
+        self.ask(now, &mut effects);
         effects
     }
 
@@ -380,31 +398,47 @@ impl Session {
 
     // ---- time ----
 
-    fn keep_time(&mut self, now: Stamp, effects: &mut Vec<Effect>) {
-        match self.phase {
-            Phase::Starting | Phase::Running | Phase::Lingering { .. } => {
-                self.keep_lease(now, effects);
+    fn keep_deadlines(&mut self, now: Boot, effects: &mut Vec<Effect>) {
+        if matches!(
+            self.phase,
+            Phase::Starting | Phase::Running | Phase::Lingering { .. }
+        ) {
+            if self.deadline().is_some_and(|deadline| now >= deadline) {
+                self.lose(Cause::Unanswered, now, effects);
+            } else if self.runtime_end().is_some_and(|end| now >= end) {
+                self.runtime_over(now, effects);
             }
-            Phase::Ending { kill_at } => self.keep_grace(kill_at, now, effects),
-            Phase::Killing => self.renew_if_due(now.boot, effects),
-            Phase::Releasing { .. } => self.drive_release(now.boot, effects),
-            Phase::Done => {}
+        }
+        // Past the last moment at once, not at the next wake-up.
+        if let Phase::Ending { kill_at } = self.phase
+            && earliest([Some(kill_at), self.kill_deadline()]).is_some_and(|at| now >= at)
+        {
+            self.phase = Phase::Killing;
+            effects.push(Effect::Kill);
+            effects.push(Effect::Say(Note::Killing));
+        }
+        if self.phase == Phase::Killing && self.end_of_lease().is_some_and(|end| now >= end) {
+            self.lose(Cause::Unanswered, now, effects);
         }
     }
 
-    fn keep_lease(&mut self, now: Stamp, effects: &mut Vec<Effect>) {
-        if self.deadline().is_some_and(|deadline| now.boot >= deadline) {
-            self.lose(Cause::Unanswered, now.boot, effects);
-            return self.keep_time_of_ending(now, effects);
+    /// Nothing runs any more, but the lease may have ended before it did.
+    fn note_expiry(&mut self, now: Boot, effects: &mut Vec<Effect>) {
+        let holds = !matches!(self.phase, Phase::Releasing { .. } | Phase::Done);
+        if holds && self.end_of_lease().is_some_and(|end| now >= end) {
+            self.mark_lost(Cause::Unanswered, Some(Duration::ZERO), now, effects);
         }
-        if self.runtime_end().is_some_and(|end| now.boot >= end) {
-            return self.runtime_over(now.boot, effects);
-        }
-        if let Phase::Lingering { since, said: false } = self.phase
-            && now.boot >= since.plus(SAY_AFTER)
-        {
-            self.phase = Phase::Lingering { since, said: true };
-            effects.push(Effect::Say(Note::WaitingForLeftovers));
+    }
+
+    fn ask(&mut self, now: Stamp, effects: &mut Vec<Effect>) {
+        match self.phase {
+            Phase::Releasing { .. } => return self.drive_release(now.boot, effects),
+            Phase::Done => return,
+            Phase::Lingering { since, said: false } if now.boot >= since.plus(SAY_AFTER) => {
+                self.phase = Phase::Lingering { since, said: true };
+                effects.push(Effect::Say(Note::WaitingForLeftovers));
+            }
+            _ => {}
         }
         self.watch_wall_clock(now);
         self.renew_if_due(now.boot, effects);
@@ -417,25 +451,6 @@ impl Session {
         self.stopped = Stopped::MaxRuntime;
         self.terminate(self.terms.kill_after, now, effects);
         effects.push(Effect::Say(Note::MaxRuntime));
-    }
-
-    /// Past the last moment at once, not at the next wake-up.
-    fn keep_time_of_ending(&mut self, now: Stamp, effects: &mut Vec<Effect>) {
-        if let Phase::Ending { kill_at } = self.phase {
-            self.keep_grace(kill_at, now, effects);
-        }
-    }
-
-    fn keep_grace(&mut self, kill_at: Boot, now: Stamp, effects: &mut Vec<Effect>) {
-        let deadline = earliest([Some(kill_at), self.kill_deadline()]);
-        if deadline.is_some_and(|deadline| now.boot >= deadline) {
-            self.phase = Phase::Killing;
-            effects.push(Effect::Kill);
-            effects.push(Effect::Say(Note::Killing));
-        } else {
-            self.watch_wall_clock(now);
-            self.renew_if_due(now.boot, effects);
-        }
     }
 
     /// Only the wall clock is past the expiry: a paused machine or a clock that was set. One
@@ -463,10 +478,14 @@ impl Session {
             return;
         };
         // Never past the instant at which the command is told to stop.
-        let rest = self
-            .deadline()
-            .map_or(Duration::ZERO, |deadline| deadline.since(now));
-        if now >= due && rest > Duration::ZERO {
+        let Some(deadline) = self.deadline().filter(|_| now >= due) else {
+            return;
+        };
+        let rest = deadline.since(now);
+        if rest.is_zero() {
+            // Too late for it: none to come, and none to wake up for.
+            self.renewal = Renewal::Due(deadline);
+        } else {
             self.renewal = Renewal::UnderWay { asked: now };
             self.last_asked = now;
             effects.push(Effect::Renew(ttl.attempt().min(rest)));
@@ -488,6 +507,12 @@ impl Session {
     /// When the command is told to stop if no renewal is confirmed.
     fn deadline(&self) -> Option<Boot> {
         self.lease.as_ref().map(Lease::terminate_at)
+    }
+
+    /// When the lease is over, unless it is lost already.
+    fn end_of_lease(&self) -> Option<Boot> {
+        let lease = self.lease.as_ref().filter(|_| self.lost.is_none())?;
+        Some(lease.expiry())
     }
 
     fn kill_deadline(&self) -> Option<Boot> {
@@ -515,7 +540,7 @@ impl Session {
     fn ended(&mut self, end: CommandEnd, left: Left, now: Boot, effects: &mut Vec<Effect>) {
         self.command = Some(end);
         if !matches!(self.phase, Phase::Starting | Phase::Running) {
-            return;
+            return self.left(left, now, effects);
         }
         match (self.terms.leftovers, left) {
             (Leftovers::Wait, Left::Jobs) => {
@@ -530,7 +555,9 @@ impl Session {
     }
 
     fn left(&mut self, left: Left, now: Boot, effects: &mut Vec<Effect>) {
-        if matches!(self.phase, Phase::Lingering { .. }) && left != Left::Jobs {
+        if left == Left::Nothing {
+            self.tree_gone(now, effects);
+        } else if matches!(self.phase, Phase::Lingering { .. }) && left == Left::Daemons {
             self.begin_release(now, effects);
         }
     }
@@ -601,7 +628,7 @@ impl Session {
     }
 
     fn taken_back(&mut self, sent: Stamp, jitter: Jitter, effects: &mut Vec<Effect>) {
-        if self.lease.is_some() {
+        if self.lease.is_some() && self.lost.is_none() {
             effects.push(Effect::Say(Note::TakenBack));
             self.confirmed(sent, jitter);
         }
@@ -647,9 +674,10 @@ impl Session {
     }
 
     fn heartbeat_died(&mut self, now: Boot, effects: &mut Vec<Effect>) {
+        self.heartbeat_died = true;
         if matches!(self.phase, Phase::Releasing { .. }) {
             self.finish(effects);
-        } else if self.phase != Phase::Done {
+        } else {
             self.lose(Cause::Heartbeat, now, effects);
         }
     }
@@ -658,18 +686,28 @@ impl Session {
         if self.lost.is_some() || matches!(self.phase, Phase::Releasing { .. } | Phase::Done) {
             return;
         }
+        let grace = match self.terms.on_lost {
+            OnLost::Stop => Some(self.stop_lost(cause, now, effects)),
+            OnLost::Warn => None,
+        };
+        self.mark_lost(cause, grace, now, effects);
+    }
+
+    fn mark_lost(
+        &mut self,
+        cause: Cause,
+        grace: Option<Duration>,
+        now: Boot,
+        effects: &mut Vec<Effect>,
+    ) {
         self.lost = Some(cause);
         let silent = self
             .lease
             .as_ref()
             .map_or(Duration::ZERO, |lease| now.since(lease.sent().boot));
-        let grace = match self.terms.on_lost {
-            OnLost::Stop => Some(self.stop_lost(cause, now, effects)),
-            OnLost::Warn => {
-                self.lease = None;
-                None
-            }
-        };
+        if self.terms.on_lost == OnLost::Warn {
+            self.lease = None;
+        }
         effects.push(Effect::Say(Note::Lost {
             cause,
             grace,
@@ -707,12 +745,8 @@ impl Session {
             return;
         }
         let warned = self.lost.is_some() && self.terms.on_lost == OnLost::Warn;
-        if warned
-            || matches!(
-                self.lost,
-                Some(Cause::Taken | Cause::Foreign | Cause::Heartbeat)
-            )
-        {
+        let others = matches!(self.lost, Some(Cause::Taken | Cause::Foreign));
+        if warned || others || self.heartbeat_died {
             return self.finish(effects);
         }
         let attempt = self.terms.ttl.map_or(Duration::from_secs(2), Ttl::attempt);
@@ -823,4 +857,136 @@ pub fn fits(ttl: Ttl, kill_after: Duration) -> bool {
     let needed =
         length * 11 / 30 + ttl.attempt() * 2 + kill_after + MARGIN + Duration::from_millis(2);
     usable >= needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const SUCCESS: CommandEnd = CommandEnd::Exited(0);
+
+    fn at(ms: u32) -> Stamp {
+        Stamp {
+            boot: Boot::at(ms * MS),
+            real: Duration::from_secs(1_000_000) + ms * MS,
+        }
+    }
+
+    /// With a TTL of 10 s: renewed at 3 s, told at 8.648 s, killed at 9.648 s, over at 9.898 s.
+    fn terms() -> Terms {
+        Terms {
+            ttl: Some(Ttl::new(Duration::from_secs(10)).unwrap()),
+            kill_after: Duration::from_secs(1),
+            lost_grace: Duration::from_secs(1),
+            max_runtime: None,
+            on_lost: OnLost::Stop,
+            leftovers: Leftovers::Wait,
+        }
+    }
+
+    fn running(terms: Terms) -> Session {
+        let mut session = Session::new(terms, at(0), Jitter::default());
+        assert_eq!(step(&mut session, Event::Started, 1), []);
+        session
+    }
+
+    fn step(session: &mut Session, event: Event, ms: u32) -> Vec<Effect> {
+        session.step(event, at(ms), Jitter::default())
+    }
+
+    #[test]
+    fn a_command_that_ends_at_the_deadline_while_the_lease_is_good_keeps_its_code() {
+        let mut session = running(terms());
+        let ended = Event::Ended(SUCCESS, Left::Nothing);
+        let effects = step(&mut session, ended, 8_700);
+        assert!(matches!(effects[..], [Effect::Release(_)]), "{effects:?}");
+        assert_eq!(session.outcome(false, false), Outcome::Code(0));
+    }
+
+    #[test]
+    fn a_command_that_ends_at_its_runtime_is_not_stopped() {
+        let mut session = running(Terms {
+            max_runtime: Some(Duration::from_secs(2)),
+            ..terms()
+        });
+        let ended = Event::Ended(CommandEnd::Exited(3), Left::Nothing);
+        let effects = step(&mut session, ended, 2_001);
+        assert!(matches!(effects[..], [Effect::Release(_)]), "{effects:?}");
+        assert_eq!(session.outcome(false, false), Outcome::Code(3));
+    }
+
+    #[test]
+    fn a_command_whose_end_is_seen_after_the_expiry_was_lost_and_nobody_is_signalled() {
+        let mut session = running(terms());
+        let effects = step(&mut session, Event::Ended(SUCCESS, Left::Nothing), 10_000);
+        assert!(!effects.contains(&Effect::Terminate) && !effects.contains(&Effect::Kill));
+        assert_eq!(session.lost(), Some(Cause::Unanswered));
+        assert_eq!(session.outcome(false, false), Outcome::Code(79));
+    }
+
+    #[test]
+    fn an_end_that_leaves_nothing_while_the_command_is_being_stopped_is_the_end() {
+        let mut session = running(terms());
+        step(&mut session, Event::FrontGone, 10);
+        let ended = Event::Ended(CommandEnd::Killed(15), Left::Nothing);
+        let effects = step(&mut session, ended, 20);
+        assert!(matches!(effects[..], [Effect::Release(_)]), "{effects:?}");
+    }
+
+    #[test]
+    fn a_lease_that_ends_while_a_stopped_command_survives_the_kill_is_lost() {
+        let mut session = running(terms());
+        step(&mut session, Event::FrontGone, 2_000);
+        assert!(step(&mut session, Event::Tick, 3_000).contains(&Effect::Kill));
+        step(&mut session, Event::NoAnswer(ErrorKind::NoAnswer), 8_600);
+        step(&mut session, Event::Tick, 9_898);
+        assert_eq!(session.lost(), Some(Cause::Unanswered));
+    }
+
+    #[test]
+    fn a_renewal_that_can_no_longer_be_made_is_not_woken_up_for() {
+        let mut session = running(terms());
+        step(&mut session, Event::FrontGone, 100);
+        // The host slept over the renewal's time and the kill.
+        step(&mut session, Event::Tick, 9_700);
+        assert!(session.wake_at().unwrap() > at(9_700).boot);
+    }
+
+    #[test]
+    fn a_release_that_hangs_is_waited_for_without_spinning() {
+        let mut session = running(Terms {
+            ttl: None,
+            ..terms()
+        });
+        step(&mut session, Event::Ended(SUCCESS, Left::Nothing), 100);
+        step(&mut session, Event::Tick, 5_000);
+        assert_eq!(session.wake_at(), None);
+    }
+
+    #[test]
+    fn a_heartbeat_that_died_after_the_loss_is_not_asked_to_release() {
+        let mut session = running(terms());
+        step(&mut session, Event::Lost(Cause::Released), 100);
+        step(&mut session, Event::HeartbeatDied, 200);
+        let ended = Event::Ended(CommandEnd::Killed(15), Left::Nothing);
+        assert_eq!(step(&mut session, ended, 300), [Effect::Finish]);
+    }
+
+    #[test]
+    fn no_renewal_is_asked_for_in_the_step_that_begins_the_release() {
+        let mut session = running(terms());
+        let effects = step(&mut session, Event::Ended(SUCCESS, Left::Daemons), 4_000);
+        assert!(matches!(effects[..], [Effect::Release(_)]), "{effects:?}");
+    }
+
+    #[test]
+    fn a_late_answer_after_the_end_says_nothing() {
+        let mut session = running(terms());
+        step(&mut session, Event::Tick, 3_500);
+        step(&mut session, Event::Ended(SUCCESS, Left::Nothing), 3_600);
+        step(&mut session, Event::Released(Answer::Freed), 3_610);
+        assert!(session.is_done());
+        assert_eq!(step(&mut session, Event::TakenBack(at(3_500)), 3_620), []);
+    }
 }

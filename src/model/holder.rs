@@ -259,6 +259,7 @@ pub fn escape(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn holder(reason: &str) -> Holder {
         Holder {
@@ -341,5 +342,29 @@ mod tests {
         assert_eq!(escape("a\u{1b}[2Jb\n", 80), "a\\u{1b}[2Jb\\n");
         assert_eq!(escape("abcdef", 3), "abc…");
         assert_eq!(escape("a\u{202e}b", 80), "a\\u{202e}b");
+    }
+
+    proptest! {
+        /// A cooling record and a tombstone are made of it later: all three must be read again.
+        #[test]
+        fn records_of_any_text_round_trip_in_at_most_512_bytes(
+            fields in proptest::array::uniform4("\\PC{0,200}|[\\x00-\\x1f\"\\\\é]{0,600}"),
+            boot in "[\\x00-\\x7f]{0,12}",
+            pid: u32,
+            by in "\\PC{0,200}|[\\x00-\\x1f\"]{0,200}",
+        ) {
+            let [host, user, program, reason] = fields;
+            let holder = Holder { host, user, program, boot, pid, reason: Some(reason) };
+            let held = record(&holder);
+            let json = held.to_json();
+            prop_assert!(json.len() <= MAX_RECORD, "{} bytes", json.len());
+            prop_assert!(json.bytes().all(|byte| byte >= 0x20));
+            prop_assert_eq!(Record::parse(json.as_bytes()), Some(held.clone()));
+            let token = Token::from_bits([8; 16]);
+            let cooling = held.cooling(&token, ServerTime(1_796_000_001_000_000));
+            for later in [held.tombstone(&token, &by), cooling] {
+                prop_assert_eq!(Record::parse(later.to_json().as_bytes()), Some(later));
+            }
+        }
     }
 }

@@ -101,6 +101,7 @@ impl From<LockName> for LockKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn odd_names_are_accepted() {
@@ -137,6 +138,22 @@ mod tests {
             &"é".repeat(101),
         ] {
             assert!(name.parse::<LockName>().is_err(), "{name:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_round_trip_and_never_contain_what_is_refused(text in "\\PC{0,220}|[ -~]{0,210}") {
+            if let Ok(name) = text.parse::<LockName>() {
+                prop_assert_eq!(name.to_string(), text.clone());
+                prop_assert_eq!(name.as_str().parse::<LockName>(), Ok(name));
+                let refused = text.contains(['{', '}', ' ', '\n']);
+                prop_assert!(!refused);
+                prop_assert!((1..=200).contains(&text.len()));
+            } else {
+                let odd = |c: char| c.is_whitespace() || c.is_control() || "{}".contains(c);
+                prop_assert!(text.is_empty() || text.len() > 200 || text.contains(odd));
+            }
         }
     }
 }

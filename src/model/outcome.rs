@@ -50,7 +50,7 @@ impl fmt::Display for CommandEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exited(code) => write!(f, "exited with {code}"),
-            Self::Killed(signal) => write!(f, "killed by signal {signal}"),
+            Self::Killed(signal) => write!(f, "was killed by signal {signal}"),
         }
     }
 }

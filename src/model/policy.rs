@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// How long to contend for a lock that another holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// Give up at once.
     No,

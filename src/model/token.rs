@@ -83,6 +83,7 @@ impl fmt::Display for FencingToken {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn tokens_have_22_characters_and_differ() {
@@ -98,6 +99,22 @@ mod tests {
         assert_eq!(HolderId::parse(id.as_str()), Some(id));
         for text in ["", "1234567", "123456789", "1234567g"] {
             assert_eq!(HolderId::parse(text), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn tokens_say_all_of_their_bits(bits: [u8; 16]) {
+            let token = Token::from_bits(bits);
+            prop_assert_eq!(token.as_str().len(), 22);
+            prop_assert_eq!(URL_SAFE_NO_PAD.decode(token.as_str()).unwrap(), bits);
+        }
+
+        #[test]
+        fn ids_are_8_digits_in_either_case_and_nothing_else(text in "[0-9a-fA-F]{8}|\\PC{0,9}") {
+            let digits = text.len() == 8 && text.chars().all(|c| c.is_ascii_hexdigit());
+            let id = HolderId::parse(&text).map(|id| id.to_string());
+            prop_assert_eq!(id, digits.then(|| text.to_lowercase()));
         }
     }
 }

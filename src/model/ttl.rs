@@ -145,6 +145,7 @@ pub(crate) fn human(length: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn durations_are_read_as_people_write_them() {
@@ -206,6 +207,52 @@ mod tests {
             (90_061_000, "1d1h"),
         ] {
             assert_eq!(human(Duration::from_millis(ms)), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn durations_in_any_unit_are_read_as_what_they_are(ms in 0_u64..86_400_000_000) {
+            let length = Duration::from_millis(ms);
+            let (seconds, rest) = (ms / 1000, ms % 1000);
+            let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+            for text in [
+                format!("{ms}ms"),
+                format!("{seconds}s{rest}ms"),
+                format!("{days}d{hours}h{minutes}m{}s{rest}ms", seconds % 60),
+            ] {
+                prop_assert_eq!(parse_duration(&text), Ok(length), "{}", text);
+            }
+            prop_assert_eq!(parse_duration(&seconds.to_string()), Ok(Duration::from_secs(seconds)));
+        }
+
+        /// Nothing is lost but what is smaller than the second unit that is written.
+        #[test]
+        fn what_is_written_can_be_read_and_is_never_more(ms in 0_u64..86_400_000_000) {
+            let length = Duration::from_millis(ms);
+            let read = parse_duration(&human(length)).unwrap();
+            prop_assert!(read <= length);
+            prop_assert!(length.saturating_sub(read) <= (length / 24).max(Duration::from_millis(100)));
+        }
+
+        #[test]
+        fn no_text_is_read_as_more_than_ten_years(text in "\\PC{0,30}|[0-9.]{0,12}(ms|s|m|h|d|M|y)?") {
+            if let Ok(length) = parse_duration(&text) {
+                prop_assert!(length <= LONGEST);
+            }
+        }
+
+        #[test]
+        fn a_ttl_is_a_length_in_its_range_in_whole_milliseconds(us in 0_u64..100_000_000_000) {
+            let length = Duration::from_micros(us);
+            match Ttl::new(length) {
+                Ok(ttl) => {
+                    prop_assert!((MIN_TTL..=MAX_TTL).contains(&ttl.length()));
+                    prop_assert_eq!(u128::from(ttl.millis()), length.as_millis());
+                    prop_assert!(ttl.attempt() <= ttl.length() / 10);
+                }
+                Err(_) => prop_assert!(!(MIN_TTL..=MAX_TTL).contains(&length)),
+            }
         }
     }
 }

@@ -76,9 +76,9 @@ pub(super) fn contend(
         NotGranted::new(Outcome::Code(code::OS), "error")
     })?;
     let connection = &settings.connection;
-    let store = store::open(&connection.server, &connection.access).and_then(|mut store| {
+    let store = store::open(&connection.server, &connection.access).map(|mut store| {
         store.interrupt_by(&[signals.as_fd()]);
-        Ok(store)
+        store
     });
     let now = Boot::now();
     let mut contender = Contender {

@@ -157,7 +157,6 @@ impl Front {
         } else {
             Vec::new()
         };
-        let anchor = anchor::find(&inherited);
         let made = sys::signal_descriptor(inherited.handled)
             .and_then(|signals| Ok((signals, Link::pair()?)));
         let Granted { store, hold, sent } = granted;
@@ -165,43 +164,52 @@ impl Front {
             Ok(made) => made,
             Err(error) => return Err(Box::new(Failure { store, hold, error })),
         };
-        let variables = variables(&settings, &hold, sent, store.lease());
-        debug_assert_eq!(
-            threads(),
-            1,
-            "both forks happen in a process with one thread"
-        );
-        let keeper = match sys::fork() {
-            Ok(Some(keeper)) => keeper,
+        let handover = Handover {
+            variables: variables(&settings, &hold, sent, store.lease()),
+            anchor: anchor::find(&inherited),
+            link: keepers_end,
+            log: log.clone(),
+            settings,
+            inherited,
+            store,
+            hold,
+            sent,
+        };
+        debug_assert_eq!(threads(), 1, "fork(2) copies one thread only");
+        match sys::fork() {
+            Ok(Some(keeper)) => {
+                log.use_thread();
+                Ok(Self::new(handover, keeper, signals, link, strangers))
+            }
             Ok(None) => {
                 // The front's end must exist nowhere else: its closing is how its death is seen.
                 drop((link, signals));
-                let log = log.clone();
-                keeper::run(Handover {
-                    settings,
-                    inherited,
-                    store,
-                    hold,
-                    sent,
-                    variables,
-                    log,
-                    link: keepers_end,
-                    anchor,
-                })
+                keeper::run(handover)
             }
-            Err(error) => return Err(Box::new(Failure { store, hold, error })),
-        };
-        log.use_thread();
-        let program = settings.command.into_iter().next().unwrap_or_default();
-        Ok(Self {
-            inherited,
-            program,
+            Err(error) => {
+                let Handover { store, hold, .. } = handover;
+                Err(Box::new(Failure { store, hold, error }))
+            }
+        }
+    }
+
+    fn new(
+        handover: Handover,
+        keeper: i32,
+        signals: OwnedFd,
+        link: Link,
+        strangers: Vec<Process>,
+    ) -> Self {
+        let mut command = handover.settings.command.into_iter();
+        Self {
+            inherited: handover.inherited,
+            program: command.next().unwrap_or_default(),
             signals,
             link,
             link_ended: false,
             keeper,
             strangers,
-            store: Some(store),
+            store: Some(handover.store),
             command: None,
             status: None,
             done: None,
@@ -209,7 +217,7 @@ impl Front {
             last_stop: 0,
             terminal: None,
             gave_terminal_to: None,
-        })
+        }
     }
 
     fn stand(&mut self, log: &mut Log, report: &mut Report) -> Outcome {
@@ -374,7 +382,7 @@ impl Front {
             )
             .ok();
         }
-        self.terminal.as_ref().map(|terminal| terminal.as_raw_fd())
+        self.terminal.as_ref().map(OwnedFd::as_raw_fd)
     }
 
     // ---- the end ----

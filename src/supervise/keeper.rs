@@ -57,7 +57,8 @@ pub(super) fn run(handover: Handover) -> ! {
     sys::become_subreaper();
     match Keeper::start(handover) {
         Ok(mut keeper) => keeper.keep(),
-        Err((mut handover, error)) => {
+        Err(failure) => {
+            let (mut handover, error) = *failure;
             // Nothing was started: give the lock back and say so by the exit code.
             handover
                 .log
@@ -82,6 +83,10 @@ pub(super) fn run(handover: Handover) -> ! {
     }
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own; the states of the run are the session's"
+)]
 struct Keeper {
     settings: RunSettings,
     inherited: Inherited,
@@ -122,7 +127,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn start(mut handover: Handover) -> Result<Self, (Handover, std::io::Error)> {
+    fn start(mut handover: Handover) -> Result<Self, Box<(Handover, std::io::Error)>> {
         let pid = nix::unistd::getpid().as_raw();
         let made = Descriptors::make(&handover.inherited).and_then(|descriptors| {
             let front = handover.inherited.pid;
@@ -133,7 +138,7 @@ impl Keeper {
         });
         let (descriptors, command) = match made {
             Ok(made) => made,
-            Err(error) => return Err((handover, error.into())),
+            Err(error) => return Err(Box::new((handover, error.into()))),
         };
         let anchor = anchor::settle(handover.anchor, &handover.inherited, pid);
         handover.log.use_thread();
@@ -253,7 +258,7 @@ impl Keeper {
         [killing, mirror, left, pair].into_iter().flatten().min()
     }
 
-    /// A timer on CLOCK_BOOTTIME, which goes on while the host is suspended; poll(2)'s does not.
+    /// A timer on `CLOCK_BOOTTIME`, which goes on while the host is suspended; poll(2)'s does not.
     fn arm(&mut self) {
         let wake_at = self.session.wake_at();
         if wake_at == self.armed {
@@ -338,7 +343,7 @@ impl Keeper {
         loop {
             match sys::peek_any_ended() {
                 Ok(Some((pid, status))) if pid == self.command.pid && !self.reaped => {
-                    self.command_ended(status)
+                    self.command_ended(status);
                 }
                 Ok(Some((pid, _))) => sys::reap(pid),
                 Ok(None) => return,
@@ -513,7 +518,7 @@ impl Keeper {
         if let (None, Some(store)) = (&self.heartbeat, self.store.take()) {
             self.heartbeat = Heartbeat::start(store, self.hold.clone())
                 .inspect_err(|error| {
-                    self.last_error = format!("cannot start the heartbeat: {error}")
+                    self.last_error = format!("cannot start the heartbeat: {error}");
                 })
                 .ok();
         }
@@ -725,6 +730,7 @@ impl Keeper {
 }
 
 /// What poll(2) found.
+#[expect(clippy::struct_excessive_bools, reason = "one for each descriptor")]
 struct Ready {
     signals: bool,
     link: bool,
@@ -755,7 +761,7 @@ impl Descriptors {
     }
 }
 
-/// Readable when the wall clock is set (timerfd_create(2), TFD_TIMER_CANCEL_ON_SET).
+/// Readable when the wall clock is set (`timerfd_create(2)`, `TFD_TIMER_CANCEL_ON_SET`).
 fn clock_set_timer() -> Option<TimerFd> {
     let timer = TimerFd::new(
         ClockId::CLOCK_REALTIME,

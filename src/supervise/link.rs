@@ -138,10 +138,10 @@ impl Link {
 
     /// The next message for the front; `Err` when the keeper is gone.
     pub(super) fn next_for_front(&self) -> Result<Option<ToFront>, Gone> {
-        let Some([kind, a, b, c, d, e, _]) = self.receive()? else {
+        let Some([kind, first, second, third, released, ran, _]) = self.receive()? else {
             return Ok(None);
         };
-        let (x, y, z) = (narrow(a), narrow(b), narrow(c));
+        let (x, y, z) = (narrow(first), narrow(second), narrow(third));
         Ok(match kind {
             1 => Some(ToFront::Running { pid: x }),
             2 => Some(ToFront::Stopped {
@@ -155,8 +155,8 @@ impl Link {
                 outcome: x,
                 exec_error: y,
                 stopped: z,
-                released: d != 0,
-                ran_ms: u64::try_from(e).unwrap_or_default(),
+                released: released != 0,
+                ran_ms: u64::try_from(ran).unwrap_or_default(),
             })),
         })
     }

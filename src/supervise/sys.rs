@@ -270,7 +270,7 @@ pub(super) struct Image {
     pub(super) argv: Vec<CString>,
     /// The environment, `NAME=value` each.
     pub(super) envp: Vec<CString>,
-    /// Entries of `envp` whose value is to become the child's own pid (LISTEN_PID).
+    /// Entries of `envp` whose value is to become the child's own pid (`LISTEN_PID`).
     pub(super) own_pid: Vec<usize>,
 }
 

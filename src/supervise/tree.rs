@@ -101,7 +101,7 @@ pub(super) fn signal_all(processes: &[Process], signal: i32) -> Vec<i32> {
 }
 
 /// A pid may be another process by now: the descriptor pins the process, the second look at
-/// its start time tells whether it is still the one that was seen (pidfd_open(2)).
+/// its start time tells whether it is still the one that was seen (`pidfd_open(2)`).
 fn signal_one(process: &Process, signal: i32) -> Result<(), nix::Error> {
     let Some(pid) = Pid::from_raw(process.pid) else {
         return Ok(());

@@ -71,6 +71,9 @@ impl Situation<'_> {
     }
 
     fn stopping(&self, grace: Duration) -> String {
+        if grace.is_zero() {
+            return "killing the command".into();
+        }
         let number = self.settings.signal;
         let name = signal_hook::low_level::signal_name(number).map_or_else(
             || number.to_string(),

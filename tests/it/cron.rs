@@ -43,7 +43,7 @@ struct Site {
 impl Site {
     fn new() -> Self {
         let temporary = tempfile::tempdir().unwrap();
-        for name in ["data", "archive"] {
+        for name in ["data"].iter().chain(&LOCKS) {
             fs::create_dir(temporary.path().join(name)).unwrap();
         }
         fs::write(temporary.path().join("data/precious"), "42\n").unwrap();
@@ -89,7 +89,7 @@ impl Site {
                 "{} {} {} {}",
                 repository("examples/archive.sh").display(),
                 self.path("data").display(),
-                self.path("archive").display(),
+                self.path(lock).display(),
                 self.path(&format!("{lock}.log")).display()
             )
         };

@@ -13,7 +13,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("backoff", &[]),
     ("cli", &["model", "output"]),
     ("clock", &[]),
-    ("config", &["cli", "model", "store"]),
+    // Which grace fits into which TTL, the session knows.
+    ("config", &["cli", "model", "session::fits", "store"]),
     (
         "contest",
         &["backoff", "clock", "model", "store::ErrorKind"],
@@ -127,7 +128,7 @@ impl Source {
                 .strip_prefix(*place)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        places.iter().any(|place| below(place))
+        places.iter().any(below)
     }
 
     /// What it uses of this crate, as `module` or `module::item`.

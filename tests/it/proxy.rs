@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     Swallow,
     /// What the client sends is kept and delivered, in order, once the fault is over.
     Hold,
+    /// As `Hold`, once so many bytes of requests have passed.
+    HoldAfter(usize),
     /// Connections are cut as soon as the client sends something.
     Cut,
     /// Requests are carried out, and their replies disappear.
@@ -34,8 +36,6 @@ pub(crate) enum Fault {
 struct State {
     fault: Fault,
     connections: usize,
-    /// Bytes of requests seen since the fault was set.
-    seen: usize,
 }
 
 /// The proxy; ends with its last connection.
@@ -74,23 +74,12 @@ impl FaultProxy {
     pub(crate) fn set(&self, fault: Fault) {
         let mut state = lock(&self.shared);
         state.fault = fault;
-        state.seen = 0;
         self.shared.1.notify_all();
     }
 
     /// How many connections there were.
     pub(crate) fn connections(&self) -> usize {
         lock(&self.shared).connections
-    }
-
-    /// Waits until the client has sent something since the fault was set.
-    pub(crate) fn await_request(&self) {
-        let (_, waited) = self
-            .shared
-            .1
-            .wait_timeout_while(lock(&self.shared), Duration::from_secs(10), |s| s.seen == 0)
-            .unwrap();
-        assert!(!waited.timed_out(), "no request came");
     }
 }
 
@@ -110,13 +99,24 @@ fn requests(mut client: TcpStream, mut server: UnixStream, shared: &Arc<(Mutex<S
     let mut chunk = [0; 4096];
     while let Ok(size @ 1..) = client.read(&mut chunk) {
         let mut state = lock(shared);
-        state.seen += size;
-        shared.1.notify_all();
         match state.fault {
             Fault::Swallow => continue,
             Fault::Cut => {
                 let _ = client.shutdown(Shutdown::Both);
                 break;
+            }
+            Fault::HoldAfter(bytes) => {
+                let now = size.min(bytes);
+                state.fault = Fault::HoldAfter(bytes - now);
+                let passed = server.write_all(&chunk[..now]).is_ok();
+                let held = |s: &mut State| matches!(s.fault, Fault::HoldAfter(_));
+                if now < size {
+                    drop(shared.1.wait_while(state, held).unwrap());
+                }
+                if !passed || server.write_all(&chunk[now..size]).is_err() {
+                    break;
+                }
+                continue;
             }
             Fault::Hold => drop(
                 shared

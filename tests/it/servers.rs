@@ -1,7 +1,8 @@
 //! Real servers, each in a temporary directory of its own, ended when they go out of scope.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -48,12 +49,25 @@ impl RedisServer {
         Self::start_in(tempfile::tempdir().unwrap(), Listens::Tcp(port), options)
     }
 
-    /// A server that speaks TLS on a free port, with the certificate in this directory.
-    pub(crate) fn tls(certificates: TempDir) -> Self {
-        Self::start_in(certificates, Listens::Tls(free_port()), &[])
+    /// A server that speaks TLS on a free port, with the certificate in this directory; `None`
+    /// if the program was built without TLS.
+    pub(crate) fn tls(certificates: TempDir) -> Option<Self> {
+        let port = Listens::Tls(free_port());
+        let mut server = Self::begin(certificates, port, &[]);
+        if server.is_ready() {
+            return Some(server);
+        }
+        println!("skipped: no server with TLS: {}", server.log());
+        None
     }
 
     fn start_in(directory: TempDir, listens: Listens, options: &[&str]) -> Self {
+        let mut server = Self::begin(directory, listens, options);
+        assert!(server.is_ready(), "it does not start: {}", server.log());
+        server
+    }
+
+    fn begin(directory: TempDir, listens: Listens, options: &[&str]) -> Self {
         let path = |name: &str| directory.path().join(name).display().to_string();
         let mut arguments: Vec<String> = vec![
             "--dir".into(),
@@ -64,8 +78,6 @@ impl RedisServer {
             path("socket"),
             "--save".into(),
             String::new(),
-            "--enable-debug-command".into(),
-            "yes".into(),
         ];
         let (port, tls_port) = match listens {
             Listens::Unix => (0, 0),
@@ -95,20 +107,22 @@ impl RedisServer {
         }
         arguments.extend(options.iter().map(|option| (*option).to_owned()));
         let child = spawn(&arguments);
-        let mut server = Self {
+        Self {
             directory,
             child,
             arguments,
             listens,
-        };
-        server.await_ready();
-        server
+        }
     }
 
-    fn await_ready(&mut self) {
-        let socket = self.socket();
-        let ready = within(LIMIT, || UnixStream::connect(&socket).is_ok());
-        assert!(ready, "redis-server does not start: {}", self.log());
+    /// Waits until it listens; whether it does.
+    fn is_ready(&mut self) -> bool {
+        let mut listens = false;
+        within(LIMIT, || {
+            listens = UnixStream::connect(self.socket()).is_ok();
+            listens || self.child.try_wait().unwrap().is_some()
+        });
+        listens
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -161,19 +175,36 @@ impl RedisServer {
     pub(crate) fn restart(&mut self) {
         self.kill();
         self.child = spawn(&self.arguments);
-        self.await_ready();
+        assert!(self.is_ready(), "it does not start again: {}", self.log());
     }
 
     /// Sends a command past the store; the reply as it came.
     pub(crate) fn command(&self, words: &[&str]) -> String {
-        let mut socket = UnixStream::connect(self.socket()).unwrap();
+        self.commands(&[words])
+    }
+
+    /// Sends commands on one connection; the replies as they came.
+    pub(crate) fn commands(&self, commands: &[&[&str]]) -> String {
+        let mut socket = self.dial();
+        let send = |words: &&[&str]| {
+            let mut command = redis::Cmd::new();
+            command.arg(words);
+            exchange(&mut socket, &command)
+        };
+        commands.iter().map(send).collect()
+    }
+
+    /// Sets a key to a value that is no text.
+    pub(crate) fn set_bytes(&self, key: &str, value: &[u8]) {
+        let mut command = redis::cmd("SET");
+        command.arg(key).arg(value);
+        assert_eq!(exchange(&mut self.dial(), &command), "+OK\r\n");
+    }
+
+    fn dial(&self) -> UnixStream {
+        let socket = UnixStream::connect(self.socket()).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
-        let mut command = redis::Cmd::new();
-        command.arg(words);
-        socket.write_all(&command.get_packed_command()).unwrap();
-        let mut reply = vec![0; 65536];
-        let size = socket.read(&mut reply).unwrap();
-        String::from_utf8_lossy(&reply[..size]).into_owned()
+        socket
     }
 
     /// Sends a command that must succeed.
@@ -192,19 +223,20 @@ impl Drop for RedisServer {
     }
 }
 
+fn exchange(socket: &mut UnixStream, command: &redis::Cmd) -> String {
+    socket.write_all(&command.get_packed_command()).unwrap();
+    let mut reply = vec![0; 65536];
+    let size = socket.read(&mut reply).unwrap();
+    String::from_utf8_lossy(&reply[..size]).into_owned()
+}
+
 /// The server to test with; `DISTLOCK_TEST_REDIS` names another one.
+fn program() -> OsString {
+    std::env::var_os("DISTLOCK_TEST_REDIS").unwrap_or_else(|| "redis-server".into())
+}
+
 fn spawn(arguments: &[String]) -> Child {
-    let program = std::env::var_os("DISTLOCK_TEST_REDIS").unwrap_or_else(|| "redis-server".into());
-    let old = std::env::var_os("DISTLOCK_TEST_REDIS_OLD").is_some();
-    // A server before 7 does not know the option, and allows DEBUG.
-    let at = arguments
-        .iter()
-        .position(|a| old && a == "--enable-debug-command");
-    let mut arguments = arguments.to_vec();
-    if let Some(at) = at {
-        arguments.drain(at..at + 2);
-    }
-    Command::new(program)
+    Command::new(program())
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -212,9 +244,16 @@ fn spawn(arguments: &[String]) -> Child {
         .expect("redis-server is needed for the tests")
 }
 
-/// Whether the server reads the flags in a script's first line.
+/// Whether the server is older than 7: it does not read the flags in a script's first line.
 pub(crate) fn is_old() -> bool {
-    std::env::var_os("DISTLOCK_TEST_REDIS_OLD").is_some()
+    let told = Command::new(program()).arg("--version").output().unwrap();
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    let version = text
+        .split_once("v=")
+        .and_then(|(_, rest)| rest.split('.').next());
+    version
+        .and_then(|major| major.parse::<u32>().ok())
+        .is_some_and(|major| major < 7)
 }
 
 /// A TCP port that nobody listened on a moment ago.
@@ -264,11 +303,4 @@ pub(crate) fn certificates() -> TempDir {
         "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out server.pem -days 2 -extfile names",
     );
     directory
-}
-
-/// A connection past the store, for what a test does by hand.
-pub(crate) fn dial(port: u16) -> TcpStream {
-    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
-    stream
 }

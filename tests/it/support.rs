@@ -41,8 +41,6 @@ pub(crate) fn is_installed(name: &str) -> bool {
 
 /// Takes a lock in `directory`; it is held until the store is dropped.
 pub(crate) fn hold(directory: &Path, name: &str) -> Box<dyn LockStore> {
-    let url = format!("file://{}", directory.display()).parse().unwrap();
-    let mut store = store::open(&url, &Access::default()).unwrap();
     let holder = Holder {
         host: "elsewhere".into(),
         user: "somebody".into(),
@@ -51,9 +49,16 @@ pub(crate) fn hold(directory: &Path, name: &str) -> Box<dyn LockStore> {
         program: "test".into(),
         reason: None,
     };
+    hold_as(directory, name, &holder)
+}
+
+/// The same for a holder of one's choice.
+pub(crate) fn hold_as(directory: &Path, name: &str, holder: &Holder) -> Box<dyn LockStore> {
+    let url = format!("file://{}", directory.display()).parse().unwrap();
+    let mut store = store::open(&url, &Access::default()).unwrap();
     let name: LockName = name.parse().unwrap();
     let ttl = Ttl::new(Duration::from_secs(60)).unwrap();
-    let claim = Claim::new(name.into(), &holder, ServerTime::of_this_host(), ttl).unwrap();
+    let claim = Claim::new(name.into(), holder, ServerTime::of_this_host(), ttl).unwrap();
     match store.acquire(&claim, Duration::from_secs(2)).unwrap() {
         Acquired::Granted { .. } => store,
         Acquired::Held(by) => panic!("held by {by:?}"),

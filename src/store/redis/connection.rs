@@ -124,10 +124,12 @@ impl Connection {
             if values.len() == count {
                 return Ok(true);
             }
-            match self.stream.read(&mut chunk)? {
-                Step::Done(0) => return Err(said(values).unwrap_or_else(errors::closed)),
-                Step::Done(size) => self.received.extend_from_slice(&chunk[..size]),
-                Step::Blocked => return Ok(false),
+            // What the server said before it closed the connection says more than its end.
+            match self.stream.read(&mut chunk) {
+                Ok(Step::Done(0)) => return Err(said(values).unwrap_or_else(errors::closed)),
+                Ok(Step::Done(size)) => self.received.extend_from_slice(&chunk[..size]),
+                Ok(Step::Blocked) => return Ok(false),
+                Err(error) => return Err(said(values).unwrap_or(error)),
             }
         }
     }

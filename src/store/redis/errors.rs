@@ -162,6 +162,100 @@ mod tests {
     use super::*;
     use redis::Value;
 
+    const TABLE: &[(&str, ErrorKind)] = &[
+        (
+            "LOADING Redis is loading the dataset in memory",
+            ErrorKind::Down,
+        ),
+        (
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+            ErrorKind::NoAnswer,
+        ),
+        (
+            "READONLY You can't write against a read only replica.",
+            ErrorKind::NoAnswer,
+        ),
+        (
+            "READONLY You can't write against a read only replica. script: 5e, on @user_script:1.",
+            ErrorKind::NoAnswer,
+        ),
+        (
+            "ERR Error running script (call to f_5e): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.",
+            ErrorKind::NoAnswer,
+        ),
+        (
+            "ERR Error running script (call to f_5e): @user_script:1: -OOM command not allowed when used memory > 'maxmemory'.",
+            ErrorKind::NoAnswer,
+        ),
+        (
+            "ERR Error running script (call to f_5e): @user_script:1: -MISCONF Redis is configured to save RDB snapshots",
+            ErrorKind::NoAnswer,
+        ),
+        (
+            "ERR Error running script (call to f_5e): @user_script:1: NOREPLICAS Not enough good replicas to write.",
+            ErrorKind::NoAnswer,
+        ),
+        (
+            "ERR Error running script (call to f_5e): @user_script:1: WRONGTYPE Operation against a key",
+            ErrorKind::Foreign,
+        ),
+        (
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            ErrorKind::NoAnswer,
+        ),
+        (
+            "MISCONF Redis is configured to save RDB snapshots",
+            ErrorKind::NoAnswer,
+        ),
+        (
+            "NOREPLICAS Not enough good replicas to write.",
+            ErrorKind::NoAnswer,
+        ),
+        ("MASTERDOWN Link with MASTER is down", ErrorKind::NoAnswer),
+        ("CLUSTERDOWN Hash slot not served", ErrorKind::NoAnswer),
+        (
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            ErrorKind::NoAnswer,
+        ),
+        ("ERR max number of clients reached", ErrorKind::NoAnswer),
+        (
+            "ERR max number of clients + cluster connections reached",
+            ErrorKind::NoAnswer,
+        ),
+        ("NOAUTH Authentication required.", ErrorKind::Refused),
+        (
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            ErrorKind::Refused,
+        ),
+        ("ERR invalid password", ErrorKind::Refused),
+        ("ERR operation not permitted", ErrorKind::Refused),
+        (
+            "NOPERM this user has no permissions to run the 'eval' command",
+            ErrorKind::Refused,
+        ),
+        (
+            "DENIED Redis is running in protected mode",
+            ErrorKind::Refused,
+        ),
+        (
+            "ERR The user executing the script can't run this command or subcommand script: 5e, on @user_script:1.",
+            ErrorKind::Refused,
+        ),
+        (
+            "ERR ACL failure in script: User x has no permissions to run the 'set' command script: 5e",
+            ErrorKind::Refused,
+        ),
+        (
+            "ERR This instance has Lua scripting support disabled",
+            ErrorKind::Refused,
+        ),
+        (
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            ErrorKind::Foreign,
+        ),
+        ("ERR DB index is out of range", ErrorKind::Foreign),
+    ];
+
     fn parsed(text: &str) -> ServerError {
         match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) {
             Ok(Value::ServerError(error)) => error,
@@ -171,100 +265,7 @@ mod tests {
 
     #[test]
     fn every_known_error_has_its_class_and_keeps_its_text() {
-        let table = [
-            (
-                "LOADING Redis is loading the dataset in memory",
-                ErrorKind::Down,
-            ),
-            (
-                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-                ErrorKind::NoAnswer,
-            ),
-            (
-                "READONLY You can't write against a read only replica.",
-                ErrorKind::NoAnswer,
-            ),
-            (
-                "READONLY You can't write against a read only replica. script: 5e, on @user_script:1.",
-                ErrorKind::NoAnswer,
-            ),
-            (
-                "ERR Error running script (call to f_5e): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.",
-                ErrorKind::NoAnswer,
-            ),
-            (
-                "ERR Error running script (call to f_5e): @user_script:1: -OOM command not allowed when used memory > 'maxmemory'.",
-                ErrorKind::NoAnswer,
-            ),
-            (
-                "ERR Error running script (call to f_5e): @user_script:1: -MISCONF Redis is configured to save RDB snapshots",
-                ErrorKind::NoAnswer,
-            ),
-            (
-                "ERR Error running script (call to f_5e): @user_script:1: NOREPLICAS Not enough good replicas to write.",
-                ErrorKind::NoAnswer,
-            ),
-            (
-                "ERR Error running script (call to f_5e): @user_script:1: WRONGTYPE Operation against a key",
-                ErrorKind::Foreign,
-            ),
-            (
-                "OOM command not allowed when used memory > 'maxmemory'.",
-                ErrorKind::NoAnswer,
-            ),
-            (
-                "MISCONF Redis is configured to save RDB snapshots",
-                ErrorKind::NoAnswer,
-            ),
-            (
-                "NOREPLICAS Not enough good replicas to write.",
-                ErrorKind::NoAnswer,
-            ),
-            ("MASTERDOWN Link with MASTER is down", ErrorKind::NoAnswer),
-            ("CLUSTERDOWN Hash slot not served", ErrorKind::NoAnswer),
-            (
-                "TRYAGAIN Multiple keys request during rehashing of slot",
-                ErrorKind::NoAnswer,
-            ),
-            ("ERR max number of clients reached", ErrorKind::NoAnswer),
-            (
-                "ERR max number of clients + cluster connections reached",
-                ErrorKind::NoAnswer,
-            ),
-            ("NOAUTH Authentication required.", ErrorKind::Refused),
-            (
-                "WRONGPASS invalid username-password pair or user is disabled.",
-                ErrorKind::Refused,
-            ),
-            ("ERR invalid password", ErrorKind::Refused),
-            ("ERR operation not permitted", ErrorKind::Refused),
-            (
-                "NOPERM this user has no permissions to run the 'eval' command",
-                ErrorKind::Refused,
-            ),
-            (
-                "DENIED Redis is running in protected mode",
-                ErrorKind::Refused,
-            ),
-            (
-                "ERR The user executing the script can't run this command or subcommand script: 5e, on @user_script:1.",
-                ErrorKind::Refused,
-            ),
-            (
-                "ERR ACL failure in script: User x has no permissions to run the 'set' command script: 5e",
-                ErrorKind::Refused,
-            ),
-            (
-                "ERR This instance has Lua scripting support disabled",
-                ErrorKind::Refused,
-            ),
-            (
-                "WRONGTYPE Operation against a key holding the wrong kind of value",
-                ErrorKind::Foreign,
-            ),
-            ("ERR DB index is out of range", ErrorKind::Foreign),
-        ];
-        for (text, kind) in table {
+        for &(text, kind) in TABLE {
             let error = parsed(text);
             assert_eq!(text_of(&error), text);
             assert_eq!(classify(text), Some(kind), "{text}");

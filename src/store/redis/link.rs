@@ -1,5 +1,6 @@
 //! The way to one server: connects when there is no connection, greets, and asks.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use redis::Value;
@@ -97,7 +98,7 @@ impl Link {
             Err(failure)
                 if self.dialect == Dialect::Flags && script::is_flags_error(&failure.error) =>
             {
-                self.dialect = Dialect::Transaction;
+                self.dialect = Dialect::Roles;
                 self.eval_in(self.dialect, script, key, arguments, attempt)
             }
             other => other,
@@ -130,7 +131,7 @@ impl Link {
         let mut replies = connection.exchange(&request, count, attempt)?;
         // Whether we may name ourselves does not matter.
         replies.values.drain(..before);
-        let items = dialect.unpack(replies.values)?;
+        let items = dialect.unpack(&mut replies.values)?;
         let (Some(status), Some(at)) = (script::integer(items.first()), script::time(items.last()))
         else {
             return Err(Failure {
@@ -205,12 +206,20 @@ impl Link {
     fn greet(&self, connection: &mut Connection, attempt: &Attempt<'_>) -> Result<(), StoreError> {
         let mut request = Vec::new();
         let mut must = 0;
-        if let Some(password) = &self.password {
-            match &self.target.user {
-                Some(user) => pack(&["AUTH", user, password], &mut request),
-                None => pack(&["AUTH", password], &mut request),
+        match (&self.target.user, &self.password) {
+            // A user without a password is let in with any.
+            (Some(user), password) => {
+                pack(
+                    &["AUTH", user, password.as_deref().unwrap_or("")],
+                    &mut request,
+                );
+                must += 1;
             }
-            must += 1;
+            (None, Some(password)) => {
+                pack(&["AUTH", password], &mut request);
+                must += 1;
+            }
+            (None, None) => {}
         }
         if self.target.database != 0 {
             pack(&["SELECT", &self.target.database.to_string()], &mut request);
@@ -269,8 +278,20 @@ fn client_name(lock: &str) -> String {
         if byte.is_ascii_graphic() && byte != b'%' {
             name.push(char::from(byte));
         } else {
-            name.push_str(&format!("%{byte:02X}"));
+            // Writing to a string cannot fail.
+            let _ = write!(name, "%{byte:02X}");
         }
     }
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_clients_are_printable_ascii_without_blanks() {
+        assert_eq!(client_name("a/b"), "distlock:a/b");
+        assert_eq!(client_name("é%"), "distlock:%C3%A9%25");
+    }
 }

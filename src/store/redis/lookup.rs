@@ -20,7 +20,7 @@ use super::errors;
 use super::wait::Attempt;
 use crate::clock::Boot;
 
-/// Whether a late answer may be replaced by the addresses of the last one.
+/// Whether an answer that is late, or failed, may be replaced by the addresses of the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Late {
     /// While a lock is held: any address is better than none.
@@ -59,8 +59,10 @@ impl Resolver {
         let patience = attempt.limit() / 4;
         let bound = (late == Late::UseLast && !self.last.is_empty()).then_some(patience);
         match self.answer(attempt, bound)? {
-            Some(addresses) => self.last = addresses?,
-            None => return Ok(self.last.clone()),
+            Some(Ok(addresses)) => self.last = addresses,
+            Some(Err(error)) if bound.is_none() => return Err(error),
+            // Late, or failed: the last addresses have to do.
+            Some(Err(_)) | None => {}
         }
         Ok(self.last.clone())
     }
@@ -139,5 +141,36 @@ fn join(thread: JoinHandle<io::Result<Vec<SocketAddr>>>) -> Result<Vec<SocketAdd
         Ok(Ok(addresses)) => Ok(addresses),
         Ok(Err(error)) => Err(failed(&error.to_string())),
         Err(_) => Err(failed("its thread panicked")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wait::Limits;
+    use super::*;
+
+    #[test]
+    fn a_failed_look_up_uses_the_last_addresses_while_a_lock_is_held() {
+        let limits = Limits::new().unwrap();
+        let attempt = limits.attempt(Duration::from_secs(20)).unwrap();
+        let last = vec![SocketAddr::from(([192, 0, 2, 1], 6379))];
+        let mut resolver = Resolver {
+            running: None,
+            last: last.clone(),
+        };
+        let mut ask = |late| resolver.addresses("no-such-host.invalid", 6379, late, &attempt);
+        assert_eq!(ask(Late::UseLast), Ok(last));
+        assert!(ask(Late::Wait).is_err());
+        assert!(resolver.settle(&attempt).is_ok() && resolver.running.is_none());
+    }
+
+    #[test]
+    fn numeric_addresses_need_no_thread() {
+        let limits = Limits::new().unwrap();
+        let attempt = limits.attempt(Duration::from_secs(1)).unwrap();
+        let mut resolver = Resolver::default();
+        let found = resolver.addresses("::1", 7000, Late::Wait, &attempt);
+        assert_eq!(found, Ok(vec!["[::1]:7000".parse().unwrap()]));
+        assert!(resolver.running.is_none());
     }
 }

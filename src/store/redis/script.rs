@@ -3,7 +3,7 @@
 //! A script is sent whole each time: a server that has forgotten it (a restart, a failover,
 //! SCRIPT FLUSH) needs no second round trip, and no permission beyond EVAL is needed.
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::super::{ErrorKind, StoreError};
 use super::connection::Failure;
@@ -22,14 +22,16 @@ pub(super) const FENCE_LIFE: &str = "604800000";
 /// effects are replicated.
 const OLD_FIRST_LINE: &str = "if redis.replicate_commands then redis.replicate_commands() end";
 
-/// How a server can be asked so that a replica says that it is one.
+/// How a server can be asked so that a replica says that it is one, instead of "absent".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// It reads the flags in a script's first line (Redis 7, Valkey); assumed until it does not.
     #[default]
     Flags,
-    /// The script runs in a transaction that tells the role as well.
-    Transaction,
+    /// It tells its role before and after the script. Not in a transaction: a server that is
+    /// full queues no commands, and must renew and release all the same. Becoming a replica,
+    /// getting another's data and becoming a primary again takes far longer than a pipeline.
+    Roles,
 }
 
 impl Dialect {
@@ -45,44 +47,30 @@ impl Dialect {
                 eval(script).write_packed_command(request);
                 1
             }
-            Self::Transaction => {
+            Self::Roles => {
                 let body = script.split_once('\n').map_or(script, |(_, body)| body);
-                let plain = format!("{OLD_FIRST_LINE}\n{body}");
-                let transaction: [Cmd; 4] = [
-                    redis::cmd("MULTI"),
-                    redis::cmd("ROLE"),
-                    eval(&plain),
-                    redis::cmd("EXEC"),
-                ];
-                for command in &transaction {
-                    command.write_packed_command(request);
-                }
-                transaction.len()
+                redis::cmd("ROLE").write_packed_command(request);
+                eval(&format!("{OLD_FIRST_LINE}\n{body}")).write_packed_command(request);
+                redis::cmd("ROLE").write_packed_command(request);
+                3
             }
         }
     }
 
     /// The script's answer among the replies.
-    pub(super) fn unpack(self, mut replies: Vec<Value>) -> Result<Vec<Value>, Failure> {
+    pub(super) fn unpack(self, replies: &mut Vec<Value>) -> Result<Vec<Value>, Failure> {
         match self {
             Self::Flags => items(replies.pop()),
-            Self::Transaction => {
-                // A command that was refused at queueing says why better than EXEC does.
-                for reply in &replies[..replies.len().saturating_sub(1)] {
-                    refuse(reply)?;
-                }
-                let mut answers = items(replies.pop())?;
-                let script = answers.pop();
-                match answers.pop() {
-                    Some(Value::Array(role)) if text(role.first()) == Some("master") => {}
-                    Some(Value::Array(_)) => return Err(replica()),
-                    Some(other) => {
-                        refuse(&other)?;
-                        return Err(garbled());
+            Self::Roles => {
+                let (after, script, before) = (replies.pop(), replies.pop(), replies.pop());
+                let script = items(script)?;
+                for role in [before, after] {
+                    let role = items(role)?;
+                    if text(role.first()) != Some("master") {
+                        return Err(StoreError::new(ErrorKind::NoAnswer, "it is a replica").into());
                     }
-                    None => return Err(garbled()),
                 }
-                items(script)
+                Ok(script)
             }
         }
     }
@@ -115,10 +103,6 @@ pub(super) fn refuse(value: &Value) -> Result<(), Failure> {
         }),
         _ => Ok(()),
     }
-}
-
-fn replica() -> Failure {
-    StoreError::new(ErrorKind::NoAnswer, "it is a replica").into()
 }
 
 fn garbled() -> Failure {

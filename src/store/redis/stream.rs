@@ -35,6 +35,10 @@ impl Stream {
     }
 
     /// Takes bytes to be written by [`Self::flush`].
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(clippy::unnecessary_wraps, reason = "as with TLS")
+    )]
     pub(super) fn queue(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         match self {
             Self::Plain(plain) => {

@@ -95,7 +95,7 @@ impl<'a> Attempt<'a> {
     /// Fails once the deadline has passed.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         if self.remaining().is_zero() {
-            Err(self.timed_out())
+            Err(StoreError::new(ErrorKind::NoAnswer, "timed out"))
         } else {
             Ok(())
         }
@@ -130,15 +130,6 @@ impl<'a> Attempt<'a> {
         // The timer's own readiness is decided by the clock, at the next wait.
         ready.truncate(wanted.len());
         Ok(ready)
-    }
-
-    pub(super) fn timed_out(&self) -> StoreError {
-        let limit =
-            Duration::from_millis(u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX));
-        let human = humantime::format_duration(limit)
-            .to_string()
-            .replace(' ', "");
-        StoreError::new(ErrorKind::NoAnswer, format!("timed out after {human}"))
     }
 }
 
