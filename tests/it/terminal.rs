@@ -23,6 +23,7 @@ impl Terminal {
             .env("D", "distlock run --name t --ttl 5s -k 300ms --")
             .current_dir(place.path(""));
         let mut session = spawn_command(command, Some(20_000)).unwrap();
+        session.process_mut().set_kill_timeout(Some(100));
         session.exp_string("READY> ").unwrap();
         Self { place, session }
     }
@@ -198,4 +199,17 @@ fn the_keys_of_the_terminal_reach_the_command_once() {
     terminal.sees("all 1 1,");
     terminal.prompt();
     terminal.status(0);
+}
+
+#[test]
+fn a_stop_from_outside_is_mirrored() {
+    let mut terminal = Terminal::new();
+    terminal.line("$D sh -c 'echo go; kill -STOP $$; exit 4'");
+    terminal.sees("go");
+    terminal.sees("Stopped");
+    terminal.prompt();
+    terminal.line("fg");
+    terminal.prompt();
+    terminal.status(4);
+    terminal.released();
 }
