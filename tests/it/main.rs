@@ -22,4 +22,6 @@ mod release;
 mod servers;
 mod status;
 mod store;
+mod supervision;
 mod support;
+mod terminal;
