@@ -17,6 +17,7 @@ mod generated;
 mod layers;
 mod proxy;
 mod release;
+mod run;
 mod servers;
 mod status;
 mod store;

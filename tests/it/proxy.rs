@@ -85,7 +85,7 @@ impl FaultProxy {
 
     /// Waits until the client has sent something since the fault was set.
     pub(crate) fn await_request(&self) {
-        let (_, waited) = self
+        let (_state, waited) = self
             .shared
             .1
             .wait_timeout_while(lock(&self.shared), Duration::from_secs(10), |s| s.seen == 0)
