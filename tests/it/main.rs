@@ -12,6 +12,7 @@ mod cli;
 mod config;
 mod cron;
 mod examples;
+mod faults;
 mod file;
 mod generated;
 mod layers;
