@@ -134,8 +134,8 @@ struct Front {
     /// The number of the command's last stop.
     last_stop: i32,
     terminal: Option<OwnedFd>,
-    /// The group that we gave the terminal to.
-    gave_terminal_to: Option<i32>,
+    /// The command's group where it was seen to be another than ours.
+    own_group: Option<i32>,
 }
 
 #[derive(Clone, Copy)]
@@ -216,7 +216,7 @@ impl Front {
             wish: None,
             last_stop: 0,
             terminal: None,
-            gave_terminal_to: None,
+            own_group: None,
         }
     }
 
@@ -273,6 +273,7 @@ impl Front {
                 group,
             } => {
                 self.last_stop = stop;
+                self.own_group = Some(group).filter(|&own| own != 0 && own != self.inherited.group);
                 self.wish = Some(Stop { signal, group });
             }
             ToFront::Continued => self.wish = None,
@@ -357,13 +358,13 @@ impl Front {
         {
             return false;
         }
-        self.gave_terminal_to = Some(stop.group);
         self.link.tell_keeper(ToKeeper::Go { group: stop.group });
         true
     }
 
+    /// A shell takes the terminal back only from the group that its job began with.
     fn take_terminal_back(&mut self) {
-        let Some(group) = self.gave_terminal_to.take() else {
+        let Some(group) = self.own_group.take() else {
             return;
         };
         if let Some(terminal) = self.terminal()
