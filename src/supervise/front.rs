@@ -221,11 +221,15 @@ impl Front {
     }
 
     fn stand(&mut self, log: &mut Log, report: &mut Report) -> Outcome {
+        let mut keeper_has_ended = false;
         loop {
             self.wait(PollTimeout::NONE);
             // Messages before signals: a stop that was undone meanwhile must not be mirrored.
             self.read_link();
-            if self.done.is_none() && self.read_signals() {
+            if self.done.is_none() {
+                keeper_has_ended |= self.read_signals();
+            }
+            if self.done.is_none() && keeper_has_ended {
                 // Its last words may have come in between.
                 self.read_link();
                 if self.done.is_none() {
@@ -235,7 +239,7 @@ impl Front {
             if let Some(done) = self.done {
                 return self.finish(done, log, report);
             }
-            self.mirror();
+            keeper_has_ended |= self.mirror();
         }
     }
 
@@ -273,16 +277,21 @@ impl Front {
                 group,
             } => {
                 self.last_stop = stop;
-                self.own_group = Some(group).filter(|&own| own != 0 && own != self.inherited.group);
+                self.see_group(group);
                 self.wish = Some(Stop { signal, group });
             }
             ToFront::Continued => self.wish = None,
-            ToFront::Ended { status } => {
+            ToFront::Ended { status, group } => {
+                self.see_group(group);
                 self.status = Some(status);
                 self.wish = None;
             }
             ToFront::Done(done) => self.done = Some(done),
         }
+    }
+
+    fn see_group(&mut self, group: i32) {
+        self.own_group = Some(group).filter(|&own| own != 0 && own != self.inherited.group);
     }
 
     /// Whether the keeper has ended.
@@ -293,6 +302,7 @@ impl Front {
                 libc::SIGCHLD => keeper_has_ended |= self.look_after_children(),
                 libc::SIGCONT => {
                     self.wish = None;
+                    self.pass_terminal_on();
                     self.link.tell_keeper(ToKeeper::Resumed {
                         stop: self.last_stop,
                     });
@@ -329,18 +339,22 @@ impl Front {
 
     // ---- job control ----
 
-    /// Stops as the command has stopped, so that the caller's shell sees it.
-    fn mirror(&mut self) {
+    /// Stops as the command has stopped, so that the caller's shell sees it. Whether the keeper
+    /// has ended meanwhile.
+    fn mirror(&mut self) -> bool {
         let (Some(stop), Some(command)) = (self.wish.take(), self.command) else {
-            return;
+            return false;
         };
-        if self.hand_over_terminal(stop) {
-            return;
+        if self.hand_over_terminal(stop)
+            || !Process::read(command).is_some_and(|process| process.is_stopped())
+        {
+            return false;
         }
-        if Process::read(command).is_some_and(|process| process.is_stopped()) {
-            self.link.tell_keeper(ToKeeper::Mirror);
-            sys::stop_by(stop.signal, self.inherited.mask());
-        }
+        self.link.tell_keeper(ToKeeper::Mirror);
+        sys::stop_by(stop.signal, self.inherited.mask());
+        // What has continued us belongs to this stop: it is read before the message of a next
+        // one, which it must not undo.
+        self.read_signals()
     }
 
     /// A command in a group of its own was stopped because it is not in the foreground, while
@@ -360,6 +374,18 @@ impl Front {
         }
         self.link.tell_keeper(ToKeeper::Go { group: stop.group });
         true
+    }
+
+    /// `fg` gave the terminal to our group. Where we lead it, that was meant for the command,
+    /// even if it has made a group of its own: without us that would be the job's group.
+    fn pass_terminal_on(&mut self) {
+        let Some(group) = self.own_group else { return };
+        if self.inherited.group == self.inherited.pid
+            && let Some(terminal) = self.terminal()
+            && sys::foreground_group(terminal) == Some(self.inherited.group)
+        {
+            sys::set_foreground_group(terminal, group);
+        }
     }
 
     /// A shell takes the terminal back only from the group that its job began with.

@@ -357,7 +357,8 @@ impl Keeper {
         // Before its end is believed: whether it was ever executed.
         self.exec_verdict();
         if self.exec_error == 0 {
-            self.link.tell_front(ToFront::Ended { status });
+            let group = group_of(self.command.pid).unwrap_or(0);
+            self.link.tell_front(ToFront::Ended { status, group });
         }
         sys::reap(self.command.pid);
         self.reaped = true;

@@ -26,8 +26,8 @@ pub(super) enum ToFront {
     Stopped { signal: i32, stop: i32, group: i32 },
     /// The command runs again.
     Continued,
-    /// The command ended with this wait(2) status; it is not reaped yet.
-    Ended { status: i32 },
+    /// The command ended with this wait(2) status, in this group; it is not reaped yet.
+    Ended { status: i32, group: i32 },
     /// It is over: how to end, and what to report.
     Done(Done),
 }
@@ -104,7 +104,7 @@ impl Link {
                 group,
             } => [2, signal.into(), stop.into(), group.into(), 0, 0, 0],
             ToFront::Continued => [3, 0, 0, 0, 0, 0, 0],
-            ToFront::Ended { status } => [4, status.into(), 0, 0, 0, 0, 0],
+            ToFront::Ended { status, group } => [4, status.into(), group.into(), 0, 0, 0, 0],
             ToFront::Done(done) => [
                 5,
                 done.outcome.into(),
@@ -150,7 +150,10 @@ impl Link {
                 group: z,
             }),
             3 => Some(ToFront::Continued),
-            4 => Some(ToFront::Ended { status: x }),
+            4 => Some(ToFront::Ended {
+                status: x,
+                group: y,
+            }),
             _ => Some(ToFront::Done(Done {
                 outcome: x,
                 exec_error: y,
@@ -219,7 +222,10 @@ mod tests {
                 group: 9,
             },
             ToFront::Continued,
-            ToFront::Ended { status: 256 },
+            ToFront::Ended {
+                status: 256,
+                group: 9,
+            },
             ToFront::Done(Done {
                 outcome: -15,
                 exec_error: 2,

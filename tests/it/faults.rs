@@ -265,7 +265,7 @@ fn a_keeper_that_was_stopped_is_made_to_run_again() {
 fn a_lost_lease_ends_the_tree_although_stderr_is_a_full_pipe() {
     let site = Site::new();
     let (_reader, mut writer) = std::io::pipe().unwrap();
-    writer.write_all(&[0; 65536]).unwrap();
+    writer.write_all(&vec![0; 65536]).unwrap();
     let run = site.run(&["--ttl", "2s"], STUBBORN);
     // The pipe is the command's and ours; what the run writes to stdout goes to a file.
     let mut run = site.settled(Started::spawn_with_stderr(run, writer));

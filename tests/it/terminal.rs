@@ -213,3 +213,31 @@ fn a_stop_from_outside_is_mirrored() {
     terminal.status(4);
     terminal.released();
 }
+
+#[test]
+fn an_interactive_shell_below_us_can_be_suspended() {
+    let mut terminal = Terminal::new();
+    terminal.line("PS1='INNER> ' $D bash --norc --noprofile --noediting -i");
+    terminal.sees("INNER> ");
+    terminal.line("cat");
+    terminal.line("word");
+    terminal.sees("word");
+    terminal.key('z');
+    terminal.sees("Stopped");
+    terminal.sees("INNER> ");
+    terminal.line("fg");
+    terminal.line("again");
+    terminal.sees("again");
+    terminal.key('c');
+    terminal.sees("INNER> ");
+    terminal.line("suspend");
+    terminal.sees("Stopped");
+    terminal.prompt();
+    terminal.line("fg");
+    terminal.line("echo in$((1 + 1))side");
+    terminal.sees("in2side");
+    terminal.line("exit 3");
+    terminal.prompt();
+    terminal.status(3);
+    terminal.released();
+}
