@@ -73,6 +73,11 @@ impl ReleaseLoop {
         self.began
     }
 
+    /// Whether an attempt that was not answered may have released it.
+    pub fn may_have_succeeded(&self) -> bool {
+        self.backoff.has_failed()
+    }
+
     /// When the lock is free by itself at the latest.
     pub fn gone_by(&self) -> Option<Boot> {
         self.gone_by

@@ -807,11 +807,13 @@ impl Session {
         let definite = match answer {
             Answer::Freed | Answer::Tombstone => true,
             Answer::Absent => {
-                if self.lost.is_none() {
+                if self.lost.is_none() && !release.may_have_succeeded() {
                     effects.push(Effect::Say(Note::AbsentAtRelease));
                 }
                 true
             }
+            // An earlier attempt may have freed it, and another came.
+            Answer::Other if release.may_have_succeeded() => true,
             Answer::Other => {
                 if self.lost.is_none() {
                     self.lost = Some(Cause::Taken);
@@ -923,6 +925,31 @@ mod tests {
         assert!(!effects.contains(&Effect::Terminate) && !effects.contains(&Effect::Kill));
         assert_eq!(session.lost(), Some(Cause::Unanswered));
         assert_eq!(session.outcome(false, false), Outcome::Code(79));
+    }
+
+    fn releasing_after_an_unanswered_attempt() -> Session {
+        let mut session = running(terms());
+        step(&mut session, Event::Ended(SUCCESS, Left::Nothing), 100);
+        let unanswered = Event::Released(Answer::Failed(ErrorKind::NoAnswer));
+        let effects = step(&mut session, unanswered, 600);
+        assert!(matches!(effects[..], [Effect::Release(_)]), "{effects:?}");
+        session
+    }
+
+    #[test]
+    fn a_key_that_an_unanswered_release_deleted_is_not_called_missing() {
+        let mut session = releasing_after_an_unanswered_attempt();
+        let effects = step(&mut session, Event::Released(Answer::Absent), 710);
+        assert_eq!(effects, [Effect::Finish]);
+        assert!(session.released());
+    }
+
+    #[test]
+    fn another_who_came_after_an_unanswered_release_did_not_take_the_lock_from_us() {
+        let mut session = releasing_after_an_unanswered_attempt();
+        let effects = step(&mut session, Event::Released(Answer::Other), 710);
+        assert_eq!(effects, [Effect::Finish]);
+        assert_eq!(session.outcome(false, false), Outcome::Code(0));
     }
 
     #[test]

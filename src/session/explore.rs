@@ -87,6 +87,8 @@ struct World {
     terminated: bool,
     killed: bool,
     freed: bool,
+    /// An attempt to release was not answered.
+    release_unanswered: bool,
     front_gone: bool,
     clock_was_set: bool,
     /// How much may still go wrong around it.
@@ -109,6 +111,7 @@ impl World {
             terminated: false,
             killed: false,
             freed: false,
+            release_unanswered: false,
             front_gone: false,
             clock_was_set: false,
             troubles: setting.troubles,
@@ -255,7 +258,13 @@ impl World {
             Event::Released(answer) => {
                 self.beat = Beat::Idle;
                 self.stale = None;
-                self.freed |= matches!(answer, Answer::Freed | Answer::Absent | Answer::Tombstone);
+                self.freed |= match answer {
+                    Answer::Freed | Answer::Absent | Answer::Tombstone => true,
+                    // An unanswered attempt may have freed it for the other.
+                    Answer::Other => self.release_unanswered,
+                    Answer::Failed(_) => false,
+                };
+                self.release_unanswered |= answer == Answer::Failed(ErrorKind::NoAnswer);
             }
             Event::HeartbeatDied => {
                 self.troubles -= 1;

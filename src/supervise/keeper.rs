@@ -25,7 +25,7 @@ use crate::heartbeat::{self, Ask, Heartbeat};
 use crate::model::{CommandEnd, Hold, Outcome, Token, code, escape};
 use crate::output::message::Log;
 use crate::session::{Answer, Cause, Effect, Event, Left, Note, Session, Stopped, Terms};
-use crate::store::{ErrorKind, Keep, LeaseKind, LockStore, Loss, Released, Renewed, StoreError};
+use crate::store::{Keep, LeaseKind, LockStore, Loss, Released, Renewed, StoreError};
 
 /// How often the tree is looked at while it is being killed.
 const KILL_ROUND: Duration = Duration::from_millis(2);
@@ -93,6 +93,8 @@ struct Keeper {
     session: Session,
     /// `None` once the heartbeat owns it.
     store: Option<Box<dyn LockStore>>,
+    /// The first attempt to release has failed: the others are the heartbeat's.
+    release_failed: bool,
     heartbeat: Option<Heartbeat>,
     hold: Hold,
     acquired: Boot,
@@ -148,6 +150,7 @@ impl Keeper {
             settings: handover.settings,
             inherited: handover.inherited,
             store: Some(handover.store),
+            release_failed: false,
             heartbeat: None,
             acquired: handover.sent.boot,
             hold: handover.hold,
@@ -562,23 +565,16 @@ impl Keeper {
 
     fn release(&mut self, limit: Duration) {
         let keep = self.keep_taken();
-        let Some(store) = &mut self.store else {
+        let Some(store) = self.store.as_mut().filter(|_| !self.release_failed) else {
             return self.ask(Ask::Release(keep, limit));
         };
         // The first attempt is made here, a thread is not worth its while; the front's
         // messages break it off.
-        let mut interrupts = vec![self.signals.as_fd()];
         if self.front_is_there {
-            interrupts.push(self.link.as_fd());
+            store.interrupt_by(&[self.link.as_fd()]);
         }
-        store.interrupt_by(&interrupts);
         let result = store.release(&self.hold, &keep, limit.min(FIRST_RELEASE));
-        if result
-            .as_ref()
-            .is_err_and(|error| error.kind == ErrorKind::Interrupted)
-        {
-            return self.ask(Ask::Release(keep, limit));
-        }
+        self.release_failed = result.is_err();
         self.released(result);
     }
 

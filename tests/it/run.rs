@@ -501,7 +501,9 @@ fn a_command_that_runs_too_long_is_ended_with_124() {
     let options = ["--max-runtime", "100ms", "--preserve-status"];
     let ended = site.sh(&options[..2], "exec sleep 60");
     assert_eq!(ended.code, 124, "{ended:?}");
+    // One line, and no second attempt at a release that was done.
     assert!(ended.stderr.contains("--max-runtime"), "{ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
     assert_eq!(site.sh(&options, "exec sleep 60").code, 143);
     let stubborn = ["--max-runtime", "100ms", "--kill-after", "100ms"];
     assert_eq!(
