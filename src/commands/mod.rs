@@ -5,7 +5,9 @@ mod release;
 mod run;
 mod status;
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
+
+use anyhow::Context as _;
 
 use crate::cli::{Cli, Task};
 use crate::config::{ConfigError, Connection, Environment};
@@ -22,7 +24,7 @@ pub fn dispatch(cli: Cli, environment: &Environment) -> Outcome {
         Task::Release(flags) => release::release(&flags, environment).map(Outcome::Code),
     };
     ended.unwrap_or_else(|trouble| {
-        complain(trouble.lock.as_deref(), &trouble.text);
+        complain(trouble.lock.as_deref(), &trouble.text());
         Outcome::Code(trouble.code)
     })
 }
@@ -33,23 +35,32 @@ struct Trouble {
     /// The lock that it is about, if it is one.
     lock: Option<String>,
     code: u8,
-    text: String,
+    cause: anyhow::Error,
 }
 
 impl Trouble {
-    fn new(code: u8, text: impl Display) -> Self {
+    fn new(code: u8, text: impl Display + Debug + Send + Sync + 'static) -> Self {
+        Self::because(code, anyhow::Error::msg(text))
+    }
+
+    fn because(code: u8, cause: anyhow::Error) -> Self {
         Self {
             lock: None,
             code,
-            text: text.to_string(),
+            cause,
         }
     }
 
     /// `act` completes "cannot".
     fn with_store(act: &str, connection: &Connection, error: &StoreError) -> Self {
         let server = &connection.server;
-        let text = format!("cannot {act} {server}: {error}");
-        Self::new(error.kind.exit_code(), text)
+        let cause = anyhow::Error::new(error.clone()).context(format!("cannot {act} {server}"));
+        Self::because(error.kind.exit_code(), cause)
+    }
+
+    /// The whole sentence.
+    fn text(&self) -> String {
+        format!("{:#}", self.cause)
     }
 
     fn about(self, lock: &str) -> Self {
@@ -62,7 +73,7 @@ impl Trouble {
 
 impl From<ConfigError> for Trouble {
     fn from(error: ConfigError) -> Self {
-        Self::new(error.code(), error)
+        Self::because(error.code(), error.into())
     }
 }
 
@@ -75,5 +86,7 @@ fn connect(connection: &Connection) -> Result<Box<dyn LockStore>, StoreError> {
 
 /// Writes a result to stdout.
 fn show(text: &str) -> Result<(), Trouble> {
-    print(text).map_err(|e| Trouble::new(code::OS, format!("cannot write: {e}")))
+    print(text)
+        .context("cannot write")
+        .map_err(|cause| Trouble::because(code::OS, cause))
 }

@@ -138,7 +138,8 @@ fn already_free(target: &Target) -> Result<u8, Trouble> {
 fn not_released(target: &Target, error: &StoreError) -> Trouble {
     let mut trouble = Trouble::with_store("release it at", &target.connection, error);
     if error.kind.is_worth_retrying() {
-        trouble.text += "; it may have been released all the same: look with `distlock status`";
+        let hint = "; it may have been released all the same: look with `distlock status`";
+        trouble = Trouble::new(trouble.code, trouble.text() + hint);
     }
     trouble.about(target.key.name.as_str())
 }

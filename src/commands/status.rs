@@ -23,12 +23,12 @@ pub(super) fn status(flags: &cli::Status, environment: &Environment) -> Result<u
         let found = look(target).map_err(|e| Trouble::with_store("ask", &target.connection, &e));
         if let Err(trouble) = &found {
             exit_code = code::UNAVAILABLE;
-            complain(Some(target.key.name.as_str()), &trouble.text);
+            complain(Some(target.key.name.as_str()), &trouble.text());
         }
         let state = match &found {
             Ok(Some(holding)) => State::Taken(holding),
             Ok(None) => State::Free,
-            Err(trouble) => State::Unknown(&trouble.text),
+            Err(trouble) => State::Unknown(&trouble.text()),
         };
         show(&if flags.json {
             form::json(&target.key, &target.connection.server, &state)

@@ -38,6 +38,9 @@ pub fn run(settings: RunSettings) -> Outcome {
     for warning in &settings.warnings {
         log.warning(warning);
     }
+    if let Some(file) = &settings.connection.config_file {
+        log.step(&format!("settings from {}", file.display()));
+    }
     let mut report = match Report::open(settings.report.as_deref()) {
         Ok(report) => report,
         Err(error) => {
@@ -65,6 +68,12 @@ fn run_and_report(settings: RunSettings, log: &mut Log, report: &mut Report) -> 
     match granted {
         Ok(granted) => {
             report.fence(granted.hold.fence);
+            let id = &granted.hold.claim.id;
+            let fence = granted
+                .hold
+                .fence
+                .map_or_else(String::new, |fence| format!(", fencing token {fence}"));
+            log.step(&format!("held as {id}{fence}"));
             hold(settings, inherited, granted, log, report)
         }
         Err(refused) => {

@@ -326,6 +326,8 @@ impl Keeper {
                 });
                 self.inherited.drop_descriptors();
                 self.step(Event::Started);
+                self.log
+                    .step(&format!("the command runs as pid {}", self.command.pid));
                 self.check_command_can_be_signalled();
             }
             Some(errno) => {
@@ -580,7 +582,10 @@ impl Keeper {
 
     fn released(&mut self, result: Result<Released, StoreError>) {
         let answer = match result {
-            Ok(Released::Freed) => Answer::Freed,
+            Ok(Released::Freed) => {
+                self.log.step("released");
+                Answer::Freed
+            }
             Ok(Released::Absent) => Answer::Absent,
             Ok(Released::Tombstone { .. }) => Answer::Tombstone,
             Ok(Released::Other(holding)) => {
