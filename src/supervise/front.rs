@@ -58,6 +58,11 @@ pub fn run(settings: RunSettings) -> Outcome {
 
 fn run_and_report(settings: RunSettings, log: &mut Log, report: &mut Report) -> Outcome {
     let inherited = Inherited::take();
+    if std::fs::exists("/proc/self").is_ok_and(|is_there| !is_there) {
+        log.warning(
+            "/proc is not mounted: what the command leaves running cannot be found and ended",
+        );
+    }
     if command::is_missing(&settings.command[0]) {
         report.outcome("not-started");
         return not_executed(libc::ENOENT, &settings.command[0], log);
