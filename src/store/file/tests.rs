@@ -45,7 +45,16 @@ fn take(store: &mut FileStore, claim: &Claim) -> Hold {
 )]
 fn sleeper(stdin: Stdio) -> Child {
     let mut sleep = std::process::Command::new("sleep");
-    sleep.arg("30").stdin(stdin).spawn().unwrap()
+    let sleep = sleep.arg("30").stdin(stdin).spawn().unwrap();
+    // The parent goes on a moment before exec(2) closes what is to be closed, copies of locked
+    // descriptors among them; the new name comes after that.
+    let name = format!("/proc/{}/comm", sleep.id());
+    let end = Boot::now().plus(LIMIT);
+    while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
+        assert!(Boot::now() < end, "sleep was not executed");
+        nix::poll::poll(&mut [], 1u8).unwrap();
+    }
+    sleep
 }
 
 #[test]
